@@ -1,0 +1,41 @@
+#pragma once
+// Whole files: memory-mapped reads, writes that are all or nothing.
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace culprit {
+
+/// A read-only mapping of a whole file; the bytes live as long as the object.
+class MappedFile {
+ public:
+  /// Error ids: file-missing.
+  [[nodiscard]] static Result<std::shared_ptr<const MappedFile>> open(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  MappedFile() = default;
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Writes to PATH.tmp, then renames: after a crash the file is whole or absent. Error ids: file-write.
+[[nodiscard]] Result<void> write_file_whole(const std::filesystem::path& path, std::span<const std::byte> bytes);
+[[nodiscard]] Result<void> write_file_whole(const std::filesystem::path& path, std::string_view text);
+/// Error ids: file-missing.
+[[nodiscard]] Result<std::string> read_file(const std::filesystem::path& path);
+
+/// `*` matches any run of characters but '.', `**` any run, `?` one character. Used for tap names.
+[[nodiscard]] bool glob_match(std::string_view pattern, std::string_view text);
+
+}  // namespace culprit

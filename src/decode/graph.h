@@ -1,0 +1,56 @@
+#pragma once
+// The decode graph: one list of nodes in execution order. The reference engine runs it, drivers walk it, the auditor re-does its nodes,
+// and taps are named by it. Tensors: activations [row, token, channel], heads [row, head, token, channel],
+// caches [row, kv_head, slot, channel], logits [row, token, vocab].
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "decode/facts.h"
+
+namespace culprit {
+
+enum class Op { embedding, rms_norm, linear, rope, cache_write, sdpa, swiglu, add };
+
+[[nodiscard]] std::string_view name_of(Op op);
+[[nodiscard]] Result<Op> parse_op(std::string_view name);
+[[nodiscard]] std::span<const Op> all_ops();
+
+/// One op. Inputs by kind (tap names):
+///   embedding    (token ids of the step) -> [row, token, channel]; weight [vocab, channel]
+///   rms_norm     x -> same shape; weight [channel]
+///   linear       x [row, token, in] or heads (merged) -> [row, token, out] or heads when heads_out > 0; weight [out, in]
+///   rope         x heads -> same shape
+///   cache_write  x heads of this step -> the whole cache after the write, what attention reads
+///   sdpa         q heads, k cache, v cache -> heads
+///   swiglu       gate, up -> same shape: gate * sigmoid(gate) * up
+///   add          x, y -> same shape
+struct Node {
+  Op op = Op::add;
+  std::string output;               // tap name
+  std::vector<std::string> inputs;  // tap names
+  std::string weight;               // canonical weight name ("w." + output), or another's when tied; empty when none
+  int layer = -1;                   // -1 outside of the layers
+  int heads_out = 0;                // linear: split the output into heads of equal size
+};
+
+class Graph {
+ public:
+  explicit Graph(Facts facts);
+  [[nodiscard]] const Facts& facts() const { return facts_; }
+  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
+  [[nodiscard]] const Node* find(std::string_view output) const;
+  /// Index of the node whose output is `output`, or -1.
+  [[nodiscard]] int index_of(std::string_view output) const;
+
+ private:
+  Facts facts_;
+  std::vector<Node> nodes_;
+};
+
+/// "layers.12.q_rope" -> "q_rope"; "logits" -> "logits".
+[[nodiscard]] std::string tap_role(std::string_view tap);
+
+}  // namespace culprit

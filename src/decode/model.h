@@ -1,0 +1,55 @@
+#pragma once
+// A checkpoint opened for decoding: its facts, graph, and weights under canonical names ("w.layers.0.q").
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "decode/graph.h"
+#include "format/gguf.h"
+#include "format/weight.h"
+
+namespace culprit {
+
+class Model {
+ public:
+  /// A GGUF file, or a folder with model.json + model.safetensors as written by write_model. Error ids: model-missing, model-unsupported,
+  /// and the readers'.
+  [[nodiscard]] static Result<Model> open(const std::filesystem::path& path);
+
+  [[nodiscard]] const Facts& facts() const { return graph_->facts(); }
+  [[nodiscard]] const Graph& graph() const { return *graph_; }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// Canonical names in graph order, each once.
+  [[nodiscard]] const std::vector<std::string>& weight_names() const { return weight_names_; }
+  /// The name that the checkpoint uses ("blk.0.attn_q.weight").
+  [[nodiscard]] std::string checkpoint_name(const std::string& canonical) const;
+  /// Canonical name of a checkpoint's tensor, or empty.
+  [[nodiscard]] std::string canonical_name(const std::string& checkpoint) const;
+  [[nodiscard]] Result<Weight> weight(const std::string& canonical, const GgufReadFault& fault = {}) const;
+  /// "gguf" or "folder".
+  [[nodiscard]] const std::string& kind() const { return kind_; }
+
+ private:
+  std::filesystem::path path_;
+  std::string kind_;
+  std::shared_ptr<const Graph> graph_;
+  std::vector<std::string> weight_names_;
+  std::map<std::string, std::string> checkpoint_names_;
+  std::shared_ptr<const Gguf> gguf_;
+  std::shared_ptr<const std::map<std::string, Tensor>> tensors_;
+};
+
+/// A small random llama for tests and model-free runs: every weight normal with the scale 1/sqrt(fan_in), seeded; f32.
+/// Default: hidden 48, 3 layers, 6 heads, 3 kv heads (not powers of two), head 8, mlp 80, vocab 97.
+struct RandomModel {
+  Facts facts;
+  std::uint64_t seed = 1;
+};
+[[nodiscard]] Facts tiny_llama_facts();
+/// Writes a folder that Model::open reads. Error ids: file-write.
+[[nodiscard]] Result<void> write_random_model(const std::filesystem::path& folder, const RandomModel& spec);
+
+}  // namespace culprit

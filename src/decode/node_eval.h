@@ -1,0 +1,25 @@
+#pragma once
+// One node of the graph in float64 from given inputs: used by the reference engine, by the `exact` intervention and by predictions.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "decode/graph.h"
+#include "decode/ops.h"
+
+namespace culprit {
+
+/// What a node needs besides its input tensors.
+struct NodeContext {
+  const Facts* facts = nullptr;
+  std::vector<std::vector<int>> tokens;  // of this step, [row][token]
+  Coordinates at;                        // of this step
+  Tensor weight;                         // the node's weight as used, dense; empty when the node has none
+  Tensor cache;                          // cache_write: the cache before this step [row, kv_head, slots before, channel]; empty at the first step
+};
+
+/// `inputs` in the order of node.inputs. cache_write appends: concat(cache, x) on the slot axis. Error ids: tensor-layout when shapes do not fit.
+[[nodiscard]] Result<Array> evaluate_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context);
+
+}  // namespace culprit

@@ -1,0 +1,51 @@
+#pragma once
+// The ops in float64: what decoding means. Inputs are the values that an engine recorded (exact in double); results carry the error of
+// double arithmetic only. Threads share work over outputs; results do not depend on their number.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "decode/facts.h"
+#include "tensor/coordinates.h"
+#include "tensor/tensor.h"
+
+namespace culprit {
+
+/// Contiguous float64 values with a shape.
+struct Array {
+  Shape shape;
+  std::vector<double> values;
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(values.size()); }
+};
+[[nodiscard]] Array to_array(const Tensor& tensor);
+[[nodiscard]] Tensor to_tensor(const Array& array, DType dtype);
+
+/// table [vocab, channel]; tokens [row][token] -> [row, token, channel].
+[[nodiscard]] Array embedding(const Tensor& table, const std::vector<std::vector<int>>& tokens);
+
+/// x [.., channel], weight [channel]; y = x / sqrt(mean(x^2) + epsilon) * weight.
+[[nodiscard]] Array rms_norm(const Array& x, std::span<const double> weight, double epsilon);
+
+/// x [n, in] (n rows, contiguous), weight [out, in] of any float dtype, contiguous; out [n, out]. With `magnitude`, also sum |x_i w_i|
+/// for each output (same shape). Blocked over the weight so that each of its rows is read and converted once.
+void linear(std::span<const double> x, std::int64_t n, const Tensor& weight, std::span<double> out, std::span<double> magnitude = {});
+
+/// Inverse frequencies [dims / 2] with scaling applied, radians per position.
+[[nodiscard]] std::vector<double> rope_frequencies(const RopeFacts& facts);
+/// x [row, head, token, channel]; position [row][token].
+[[nodiscard]] Array rope(const Array& x, const RopeFacts& facts, const std::vector<std::vector<std::int64_t>>& position);
+
+/// Which cache slots token t of row r may see: live slots (slot position >= 0) at positions <= its own.
+/// q [row, head, token, channel], k and v [row, kv_head, slot, channel]; heads / kv_heads query heads share a kv head, in order.
+/// A token that sees no slot gives NaN.
+[[nodiscard]] Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const Coordinates& at);
+
+/// gate * sigmoid(gate) * up.
+[[nodiscard]] Array swiglu(const Array& gate, const Array& up);
+[[nodiscard]] Array add(const Array& x, const Array& y);
+
+/// [row, token, head * channel] <-> [row, head, token, channel].
+[[nodiscard]] Array split_heads(const Array& x, int heads);
+[[nodiscard]] Array merge_heads(const Array& x);
+
+}  // namespace culprit

@@ -1,0 +1,71 @@
+#pragma once
+// A plan is everything that determines one run. It travels as JSON in the protocol's `load` and `run` and stands in every trace.
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "fault/fault.h"
+#include "num/dtype.h"
+
+namespace culprit {
+
+enum class WeightSource { engine, culprit };  // the engine's own loader, or handed in
+enum class Sync { lazy, each_op, each_layer };
+
+/// What a driver loads once and runs many times.
+struct LoadPlan {
+  std::filesystem::path model;
+  DType dtype = DType::f32;
+  WeightSource weights = WeightSource::culprit;
+  GgufReadFault weight_fault;   // culprit's weights only
+};
+
+/// Makes an op right, or replaces a tap's tensor, at matching taps and steps.
+struct Intervention {
+  enum class Kind {
+    exact,    // the op's output is recomputed in float64 from its own inputs and rounded once to its dtype
+    variant,  // the op runs in another variant
+    replace,  // the tap's tensor is read from a safetensors file under the tap's key "TAP@STEP" or "TAP"
+  };
+  Kind kind = Kind::exact;
+  std::string tap;                 // glob over output taps
+  std::vector<int> steps;          // empty: all
+  std::string variant;             // for variant: "composed"
+  std::filesystem::path file;      // for replace
+};
+
+struct RunPlan {
+  std::string name;                          // of the arm, for people
+  std::vector<std::vector<int>> sequences;   // token ids, one row each, equal lengths
+  std::vector<int> sequence_ids;             // logical identity of each row; empty: 0, 1, ..
+  std::int64_t position_base = 0;            // position of the first token
+  std::vector<int> chunks;                   // tokens fed per step, summing to the length; {1,1,1} is incremental, {3} one prefill
+  bool reprefill = false;                    // step s feeds the first chunks[0]+..+chunks[s] tokens into a fresh cache
+  std::string cache = "concat";              // or "padded"
+  std::map<std::string, std::string> variants;  // "rope": "fused"|"composed"; "rope.rank": "4"|"3"; "rope.offset": "scalar"|"per_row"; "linear": "dense"|"quantized"; ...
+  std::vector<std::string> capture = {"**"};  // tap globs
+  std::vector<int> capture_steps;            // empty: all
+  bool hash_only = false;
+  std::vector<Intervention> interventions;
+  std::vector<FaultSpec> faults;
+  Sync sync = Sync::lazy;
+};
+
+[[nodiscard]] Json to_json(const LoadPlan& plan);
+[[nodiscard]] Json to_json(const RunPlan& plan);
+/// Error ids: plan-invalid, dtype-unknown, fault-unknown.
+[[nodiscard]] Result<LoadPlan> load_plan_from_json(const Json& json);
+[[nodiscard]] Result<RunPlan> run_plan_from_json(const Json& json);
+/// Checks what does not need a model: chunks sum to the length, rows of equal length, known enum values.
+[[nodiscard]] Result<void> validate(const RunPlan& plan);
+[[nodiscard]] Result<void> validate_tokens(const RunPlan& plan, int vocabulary);
+
+[[nodiscard]] std::string_view name_of(WeightSource source);
+[[nodiscard]] std::string_view name_of(Sync sync);
+
+}  // namespace culprit

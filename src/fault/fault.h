@@ -1,0 +1,60 @@
+#pragma once
+// The fault catalogue: each entry is a trigger, an injection and a prediction, all from one function. The same entry injects a fault into
+// any engine (the driver kit applies it to the engine's own tensors) and predicts what a broken op outputs (the explainer applies it to
+// the float64 result), so a mechanism is written once.
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "decode/graph.h"
+#include "decode/node_eval.h"
+#include "tensor/tensor.h"
+
+namespace culprit {
+
+/// A fault with its parameters, as on the command line: "F01", "F01:content=zero", "F05:tap=*.q_rope,content=input".
+struct FaultSpec {
+  std::string id;
+  std::map<std::string, std::string> parameters;
+
+  /// Error ids: fault-unknown (with the nearest id), fault-parameter.
+  [[nodiscard]] static Result<FaultSpec> parse(std::string_view text);
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::string parameter(const std::string& name, std::string_view otherwise) const;
+};
+
+/// One op as it ran: everything that a trigger may depend on and a broken op may have read.
+struct OpCall {
+  const Node* node = nullptr;
+  std::vector<Tensor> inputs;   // as the engine had them, with their layouts
+  NodeContext context;
+  Tensor result;                // what the right op returns, in the dtype of the run
+  Tensor previous;              // what the output's buffer held before (same tap, step before); empty: zeros
+  DType dtype = DType::f32;
+  int collapsed_rank = 4;       // rope: rank of the tensor as given to the op; 3 after [row, head, ..] was collapsed to [row * head, ..]
+  bool per_row_offset = false;  // rope: the offset was given as a vector
+};
+
+struct FaultEntry {
+  std::string_view id;
+  Op op;                                            // the op that breaks
+  std::string_view title;                           // "single-token RoPE rotates only index 0 of dimension 0"
+  std::string_view mechanism;                       // a sentence for verdicts
+  std::string_view trigger;                         // a sentence
+  std::string_view public_example;                  // "mlx 3494"
+  std::map<std::string, std::vector<std::string>> parameters;  // allowed values; the first is the default
+  /// The tensor that the broken op returns, or nothing when the trigger is not met. Error ids: fault-parameter.
+  Result<std::optional<Tensor>> (*apply)(const FaultSpec&, const OpCall&);
+};
+
+[[nodiscard]] std::span<const FaultEntry> fault_catalogue();
+[[nodiscard]] const FaultEntry* find_fault(std::string_view id);
+/// Every spec of every entry for `op`: the product of the parameters' values. What the explainer tries.
+[[nodiscard]] std::vector<FaultSpec> hypotheses(Op op);
+
+}  // namespace culprit
