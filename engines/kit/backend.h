@@ -1,0 +1,82 @@
+#pragma once
+// What an engine has to offer so that the kit can decode with it: its ops on its own arrays. The kit does the rest: protocol, schedules,
+// graph walk, caches, taps, interventions, faults, trace.
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "decode/graph.h"
+#include "format/weight.h"
+#include "tensor/tensor.h"
+
+namespace culprit::kit {
+
+/// An engine's own tensor, type-erased; the backend casts it back. nullptr is "absent".
+using Array = std::shared_ptr<const void>;
+
+/// A weight in the forms that an engine keeps: dense in the run's dtype; packed, scales and biases when it was quantised.
+struct BackendWeight {
+  Array dense;
+  Array packed, scales, biases;
+  int bits = 0, group = 0;
+};
+
+struct OpRequest {
+  const Node* node = nullptr;
+  const Facts* facts = nullptr;
+  std::string_view variant;                 // one of variants(op); never empty
+  std::span<const Array> inputs;            // in the order of node->inputs; heads are [row, head, token, channel]
+  const BackendWeight* weight = nullptr;    // nullptr when the node has none
+  DType dtype = DType::f32;
+  std::vector<std::vector<int>> tokens;     // embedding: [row][token]
+  // rope: position of the first token of each row. One element: a scalar offset; more: one per row. Token t is at offset + t.
+  std::vector<std::int64_t> offset;
+  // sdpa: tokens of this step sit at the end of the live cache; `causal` is false when there is one token. The cache given is live slots only.
+  bool causal = false;
+  double scale = 1;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  /// Fields of the `hello` answer: engine, version, library, library_sha256, device, switches {name: value}, dtypes [..],
+  /// ops {op: {variants: [..], arithmetic: {accumulate: "f32"|"dtype", ..} per variant}}, cache_kinds, syncs.
+  [[nodiscard]] virtual Json hello() = 0;
+  /// Variants of an op, the default first.
+  [[nodiscard]] virtual std::vector<std::string> variants(Op op) = 0;
+
+  /// Copies a host tensor (any layout) to the engine, in its dtype.
+  [[nodiscard]] virtual Result<Array> from_host(const Tensor& tensor) = 0;
+  /// Evaluates and copies the engine's storage window, with the engine's own strides, offset and storage identity.
+  [[nodiscard]] virtual Result<Tensor> to_host(const Array& array) = 0;
+  [[nodiscard]] virtual Result<void> eval(std::span<const Array> arrays) = 0;
+
+  /// Runs one op of kinds embedding, rms_norm, linear, rope, sdpa, swiglu, add. Linear with merged heads input gets [row, token, in]:
+  /// the kit reshapes. Its result is [row, token, out]; the kit splits heads. Rope with a rank-3 input [row * head, token, channel] has
+  /// been collapsed by the kit. Error ids: not-supported, engine-error.
+  [[nodiscard]] virtual Result<Array> apply(const OpRequest& request) = 0;
+
+  /// Views and cache moves, as the engine does them.
+  [[nodiscard]] virtual Result<Array> reshape(const Array& x, const Shape& shape) = 0;
+  [[nodiscard]] virtual Result<Array> swap_axes(const Array& x, int axis_a, int axis_b) = 0;
+  [[nodiscard]] virtual Result<Array> concatenate(std::span<const Array> parts, int axis) = 0;
+  [[nodiscard]] virtual Result<Array> slice(const Array& x, int axis, std::int64_t begin, std::int64_t end) = 0;
+  /// x with [begin, begin + update.shape[axis]) along `axis` replaced.
+  [[nodiscard]] virtual Result<Array> slice_update(const Array& x, const Array& update, int axis, std::int64_t begin) = 0;
+  [[nodiscard]] virtual Result<Array> zeros(const Shape& shape, DType dtype) = 0;
+  [[nodiscard]] virtual Shape shape(const Array& x) = 0;
+
+  /// The engine's own GGUF loader: every tensor under its checkpoint name, as it was loaded (packed, scales, biases; or dense).
+  /// Error ids: not-supported when the engine has none, engine-error.
+  [[nodiscard]] virtual Result<std::vector<std::pair<std::string, Weight>>> load_checkpoint(const std::string& path) = 0;
+};
+
+/// Serves protocol version 1 on stdin and stdout until `stop` or end of input. Returns the process's exit code.
+int serve(Backend& backend);
+
+}  // namespace culprit::kit
