@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -40,20 +41,32 @@ struct OpCall {
   bool per_row_offset = false;  // rope: the offset was given as a vector
 };
 
+/// What a broken op did, in one of two forms. `altered`: it computed the right formula from other inputs, positions or slots; its output
+/// is then evaluate_node of that call, and legal arithmetic around it is bounded as for any call. `output`: it wrote exactly these values
+/// (copies, stale memory, arithmetic whose every rounding is modelled).
+struct Broken {
+  std::optional<OpCall> altered;
+  Tensor output;  // set in both forms, in the dtype of the run
+};
+
 struct FaultEntry {
   std::string_view id;
-  Op op;                                            // the op that breaks
+  std::vector<Op> ops;                              // the ops that it can break
   std::string_view title;                           // "single-token RoPE rotates only index 0 of dimension 0"
   std::string_view mechanism;                       // a sentence for verdicts
   std::string_view trigger;                         // a sentence
   std::string_view public_example;                  // "mlx 3494"
-  std::map<std::string, std::vector<std::string>> parameters;  // allowed values; the first is the default
-  /// The tensor that the broken op returns, or nothing when the trigger is not met. Error ids: fault-parameter.
-  Result<std::optional<Tensor>> (*apply)(const FaultSpec&, const OpCall&);
+  std::vector<std::pair<std::string, std::vector<std::string>>> parameters;  // allowed values; the first is the default
+  /// What the broken op does in place of call.result, or nothing when the trigger is not met or nothing would change.
+  Result<std::optional<Broken>> (*breaks)(const FaultSpec&, const OpCall&);
+
+  [[nodiscard]] bool can_break(Op op) const;
 };
 
 [[nodiscard]] std::span<const FaultEntry> fault_catalogue();
 [[nodiscard]] const FaultEntry* find_fault(std::string_view id);
+/// The tensor that the broken op returns, or nothing: the trigger is not met, or `spec`'s tap glob does not match. Error ids: fault-unknown.
+[[nodiscard]] Result<std::optional<Tensor>> apply_fault(const FaultSpec& spec, const OpCall& call);
 /// Every spec of every entry for `op`: the product of the parameters' values. What the explainer tries.
 [[nodiscard]] std::vector<FaultSpec> hypotheses(Op op);
 
