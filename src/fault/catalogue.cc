@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "fault/entries.h"
+
+namespace culprit {
+
+std::span<const FaultEntry> fault_catalogue() {
+  static const std::array kEntries = {
+      entries::f01_rope_single_token_grid(), entries::f02_view_read_as_dense(),      entries::f04_batch_zero_for_all(),
+      entries::f05_query_position_advanced(), entries::f06_write_slot_late(),         entries::f08_decode_position_reset(),
+      entries::f09_rotary_table(),            entries::f12_causal_mask(),             entries::f22_kv_heads_tiled(),
+  };
+  return kEntries;
+}
+
+const FaultEntry* find_fault(std::string_view id) {
+  for (const auto& entry : fault_catalogue())
+    if (entry.id == id) return &entry;
+  return nullptr;
+}
+
+bool FaultEntry::can_break(Op op) const { return std::find(ops.begin(), ops.end(), op) != ops.end(); }
+
+Result<std::optional<Tensor>> apply_fault(const FaultSpec& spec, const OpCall& call) {
+  const auto* entry = find_fault(spec.id);
+  if (entry == nullptr) return fail("fault-unknown", fmt::format("there is no fault '{}'", spec.id));
+  if (!entry->can_break(call.node->op)) return std::optional<Tensor>{};
+  const auto tap = spec.parameter("tap", "**");
+  if (!glob_match(tap, call.node->output)) return std::optional<Tensor>{};
+  CULPRIT_TRY(auto broken, entry->breaks(spec, call));
+  if (!broken) return std::optional<Tensor>{};
+  return std::optional<Tensor>{std::move(broken->output)};
+}
+
+std::vector<FaultSpec> hypotheses(Op op) {
+  std::vector<FaultSpec> specs;
+  for (const auto& entry : fault_catalogue()) {
+    if (!entry.can_break(op)) continue;
+    std::vector<FaultSpec> product = {FaultSpec{std::string(entry.id), {}}};
+    for (const auto& [name, values] : entry.parameters) {
+      std::vector<FaultSpec> next;
+      for (const auto& spec : product)
+        for (const auto& value : values) {
+          next.push_back(spec);
+          next.back().parameters[name] = value;
+        }
+      product = std::move(next);
+    }
+    specs.insert(specs.end(), product.begin(), product.end());
+  }
+  return specs;
+}
+
+namespace {
+
+Result<void> check_parameter(const FaultEntry& entry, const std::string& name, const std::string& value) {
+  if (name == "tap") return {};
+  for (const auto& [known, values] : entry.parameters) {
+    if (known != name) continue;
+    if (std::find(values.begin(), values.end(), value) != values.end()) return {};
+    return fail("fault-parameter", fmt::format("{}: '{}' is not a value of {}; expected one of {}", entry.id, value, name, fmt::join(values, ", ")));
+  }
+  std::vector<std::string> names;
+  for (const auto& [known, values] : entry.parameters) names.push_back(known);
+  names.emplace_back("tap");
+  return fail("fault-parameter", fmt::format("{} has no parameter '{}'; it has {}", entry.id, name, fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+Result<FaultSpec> FaultSpec::parse(std::string_view text) {
+  const auto colon = text.find(':');
+  FaultSpec spec{std::string(text.substr(0, colon)), {}};
+  const auto* entry = find_fault(spec.id);
+  if (entry == nullptr) {
+    std::vector<std::string_view> ids;
+    for (const auto& known : fault_catalogue()) ids.push_back(known.id);
+    const auto close = nearest(spec.id, ids);
+    return fail("fault-unknown", fmt::format("there is no fault '{}'{}", spec.id, close.empty() ? "" : fmt::format("; did you mean {}?", close)));
+  }
+  auto rest = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
+  while (!rest.empty()) {
+    const auto comma = rest.find(',');
+    const auto part = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
+    const auto equals = part.find('=');
+    if (equals == std::string_view::npos || equals == 0 || equals + 1 == part.size())
+      return fail("fault-parameter", fmt::format("{}: expected NAME=VALUE, got '{}'", spec.id, part));
+    const std::string name(part.substr(0, equals)), value(part.substr(equals + 1));
+    CULPRIT_CHECK(check_parameter(*entry, name, value));
+    spec.parameters[name] = value;
+  }
+  return spec;
+}
+
+std::string FaultSpec::text() const {
+  std::string out = id;
+  char separator = ':';
+  for (const auto& [name, value] : parameters) {
+    out += separator + name + '=' + value;
+    separator = ',';
+  }
+  return out;
+}
+
+std::string FaultSpec::parameter(const std::string& name, std::string_view otherwise) const {
+  if (const auto found = parameters.find(name); found != parameters.end()) return found->second;
+  if (const auto* entry = find_fault(id))
+    for (const auto& [known, values] : entry->parameters)
+      if (known == name) return values.front();
+  return std::string(otherwise);
+}
+
+namespace entries {
+
+Result<Tensor> evaluate_rounded(const OpCall& call) {
+  std::vector<Array> inputs;
+  inputs.reserve(call.inputs.size());
+  for (const auto& input : call.inputs) inputs.push_back(to_array(input));
+  CULPRIT_TRY(auto value, evaluate_node(*call.node, inputs, call.context));
+  return to_tensor(value, call.dtype);
+}
+
+std::optional<Broken> exactly(Tensor output, const OpCall& call) {
+  const auto broken = output.contiguous();
+  const auto right = call.result.contiguous();
+  if (broken.shape() == right.shape() && broken.dtype() == right.dtype() &&
+      std::ranges::equal(broken.contiguous_bytes(), right.contiguous_bytes()))
+    return std::nullopt;
+  return Broken{std::nullopt, broken};
+}
+
+Result<std::optional<Broken>> altered(OpCall call) {
+  CULPRIT_TRY(auto output, evaluate_rounded(call));
+  auto broken = exactly(std::move(output), call);
+  if (broken) broken->altered = std::move(call);
+  return broken;
+}
+
+std::int64_t cached_tokens(const OpCall& call) {
+  if (call.context.at.slot.empty()) return 0;
+  return static_cast<std::int64_t>(call.context.at.slot[0].size()) - call.context.at.tokens();
+}
+
+StaleBuffer::StaleBuffer(const OpCall& call) {
+  if (!call.previous.empty() && call.previous.shape() == call.result.shape()) values_ = call.previous.values();
+}
+
+}  // namespace entries
+}  // namespace culprit

@@ -1,0 +1,37 @@
+#pragma once
+// One function an entry; the list is in catalogue.cc.
+#include "fault/fault.h"
+
+namespace culprit::entries {
+
+FaultEntry f01_rope_single_token_grid();
+FaultEntry f02_view_read_as_dense();
+FaultEntry f04_batch_zero_for_all();
+FaultEntry f05_query_position_advanced();
+FaultEntry f06_write_slot_late();
+FaultEntry f08_decode_position_reset();
+FaultEntry f09_rotary_table();
+FaultEntry f12_causal_mask();
+FaultEntry f22_kv_heads_tiled();
+
+// Pieces that entries share.
+
+/// evaluate_node of `call`, rounded once to the dtype of the run.
+[[nodiscard]] Result<Tensor> evaluate_rounded(const OpCall& call);
+/// The Broken of a call that ran with other inputs or another context; nothing when its output equals call.result bit for bit.
+[[nodiscard]] Result<std::optional<Broken>> altered(OpCall call);
+/// Tokens already in the cache before this step.
+[[nodiscard]] std::int64_t cached_tokens(const OpCall& call);
+/// A Broken with exact values; nothing when they equal call.result bit for bit.
+[[nodiscard]] std::optional<Broken> exactly(Tensor output, const OpCall& call);
+/// Value of element `flat` (row-major) of what the buffer held before: `previous` when it has the same shape, else 0.
+class StaleBuffer {
+ public:
+  explicit StaleBuffer(const OpCall& call);
+  [[nodiscard]] double at(std::int64_t flat) const { return values_.empty() ? 0.0 : values_[static_cast<std::size_t>(flat)]; }
+
+ private:
+  std::vector<double> values_;
+};
+
+}  // namespace culprit::entries

@@ -1,0 +1,28 @@
+#include "fault/entries.h"
+
+namespace culprit::entries {
+namespace {
+
+Result<std::optional<Broken>> breaks(const FaultSpec&, const OpCall& call) {
+  if (tap_role(call.node->output) != "q_rope") return std::nullopt;
+  auto broken = call;
+  const auto shift = call.context.at.tokens();
+  for (auto& row : broken.context.at.position)
+    for (auto& position : row) position += shift;
+  return altered(std::move(broken));
+}
+
+}  // namespace
+
+FaultEntry f05_query_position_advanced() {
+  return {.id = "F05",
+          .ops = {Op::rope},
+          .title = "queries are rotated at position + L",
+          .mechanism = "the cache's offset is read after the update, so the query is rotated L positions late while the key is right",
+          .trigger = "always, queries only",
+          .public_example = "mlx-lm 1097, 1396",
+          .parameters = {},
+          .breaks = breaks};
+}
+
+}  // namespace culprit::entries

@@ -1,0 +1,36 @@
+#include "fault/entries.h"
+
+namespace culprit::entries {
+namespace {
+
+// The new tokens are written one slot late: the first new slot stays unwritten and the newest token falls behind the live view.
+Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) {
+  const auto before = cached_tokens(call);
+  if (before == 0) return std::nullopt;
+  auto output = call.result.copy();
+  const auto& new_tokens = call.inputs.at(0);
+  const auto tokens = new_tokens.dim(2);
+  const bool last = spec.parameter("content", "zero") == "last";
+  for_each_index({output.dim(0), output.dim(1), tokens, output.dim(3)}, [&](std::span<const std::int64_t> i) {
+    double value = 0;
+    if (i[2] > 0) value = new_tokens.at({i[0], i[1], i[2] - 1, i[3]});
+    if (i[2] == 0 && last) value = call.result.at({i[0], i[1], before - 1, i[3]});
+    output.set({i[0], i[1], before + i[2], i[3]}, value);
+  });
+  return exactly(std::move(output), call);
+}
+
+}  // namespace
+
+FaultEntry f06_write_slot_late() {
+  return {.id = "F06",
+          .ops = {Op::cache_write},
+          .title = "the cache is written one slot late",
+          .mechanism = "new keys or values land at slot + 1: a hole stays at their slot and the newest one falls out of the live view",
+          .trigger = "a step that appends to a cache which is not empty",
+          .public_example = "onnxruntime-genai 2354",
+          .parameters = {{"content", {"zero", "last"}}},
+          .breaks = breaks};
+}
+
+}  // namespace culprit::entries
