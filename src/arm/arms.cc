@@ -1,0 +1,183 @@
+#include "arm/arms.h"
+
+#include <algorithm>
+
+namespace culprit {
+namespace {
+
+constexpr std::size_t kShort = 4;  // tokens: a prefill of two, then two steps
+
+std::size_t full(const Fixture& fixture) { return fixture.sequences[0].size(); }
+
+// A short prefill, then one token a step: both paths of a decoder in one arm, and a cache that is not empty.
+std::vector<int> prefix_then_ones(std::size_t length) {
+  std::vector<int> chunks(length - 1, 1);
+  chunks.front() = 2;
+  return chunks;
+}
+
+Arm rows_of(const Fixture& fixture, std::vector<int> ids, std::size_t length) {
+  Arm arm;
+  for (const int id : ids) {
+    const auto& sequence = fixture.sequences[static_cast<std::size_t>(id)];
+    arm.plan.sequences.emplace_back(sequence.begin(), sequence.begin() + static_cast<std::ptrdiff_t>(std::min(length, sequence.size())));
+  }
+  arm.plan.sequence_ids = std::move(ids);
+  arm.plan.position_base = fixture.position_base;
+  arm.plan.chunks = prefix_then_ones(arm.plan.sequences[0].size());
+  return arm;
+}
+
+Arm in_chunks(const Fixture& f, std::vector<int> ids, std::size_t length, std::size_t chunk) {
+  Arm arm = rows_of(f, std::move(ids), length);
+  arm.plan.chunks.clear();
+  for (std::size_t left = std::min(length, full(f)); left > 0; left -= std::min(left, chunk)) arm.plan.chunks.push_back(static_cast<int>(std::min(left, chunk)));
+  return arm;
+}
+
+Arm incremental(const Fixture& f) { return in_chunks(f, {0}, full(f), 1); }
+Arm prefill(const Fixture& f) { return in_chunks(f, {0}, full(f), full(f)); }
+Arm chunked(const Fixture& f) { return in_chunks(f, {0}, full(f), 3); }
+Arm reprefill(const Fixture& f) {
+  Arm arm = incremental(f);
+  arm.plan.reprefill = true;
+  return arm;
+}
+Arm batch(const Fixture& f) { return rows_of(f, {0, 1, 2}, kShort); }
+Arm alone_0(const Fixture& f) { return rows_of(f, {0}, kShort); }
+Arm alone_1(const Fixture& f) { return rows_of(f, {1}, kShort); }
+Arm alone_2(const Fixture& f) { return rows_of(f, {2}, kShort); }
+Arm equal_rows(const Fixture& f) { return rows_of(f, {0, 0, 0}, kShort); }
+Arm batch_prefill(const Fixture& f) { return in_chunks(f, {0, 1, 2}, kShort, kShort); }
+
+Arm with_variant(Arm arm, const char* op, const char* variant) {
+  arm.plan.variants[op] = variant;
+  return arm;
+}
+Arm rank_3(const Fixture& f) { return with_variant(alone_0(f), "rope.rank", "3"); }
+Arm batch_rank_3(const Fixture& f) { return with_variant(batch(f), "rope.rank", "3"); }
+Arm per_row_offset(const Fixture& f) { return with_variant(batch(f), "rope.offset", "per_row"); }
+Arm padded(const Fixture& f) {
+  Arm arm = alone_0(f);
+  arm.plan.cache = "padded";
+  return arm;
+}
+Arm at_base(const Fixture& f, std::size_t which) {
+  Arm arm = alone_0(f);
+  arm.plan.position_base = f.other_bases[which];
+  return arm;
+}
+Arm base_0(const Fixture& f) { return at_base(f, 0); }
+Arm base_1021(const Fixture& f) { return at_base(f, 1); }
+Arm base_4099(const Fixture& f) { return at_base(f, 2); }
+Arm each_op(const Fixture& f) {
+  Arm arm = alone_0(f);
+  arm.plan.sync = Sync::each_op;
+  return arm;
+}
+
+Arm offered(Arm arm, const char* op, const char* variant) {
+  arm = with_variant(std::move(arm), op, variant);
+  arm.needs_op = op;
+  arm.needs_variant = variant;
+  return arm;
+}
+Arm composed_rope(const Fixture& f) { return offered(alone_0(f), "rope", "composed"); }
+Arm composed_sdpa(const Fixture& f) { return offered(alone_0(f), "sdpa", "composed"); }
+Arm composed_norm(const Fixture& f) { return offered(alone_0(f), "rms_norm", "composed"); }
+Arm reversed_sum(const Fixture& f) { return offered(alone_0(f), "linear", "reversed"); }
+// Two tokens: packed matmul is slow on some engines. Its control has the same schedule.
+Arm two_steps(const Fixture& f) { return in_chunks(f, {0}, 2, 1); }
+Arm quantized(const Fixture& f) { return offered(two_steps(f), "linear", "quantized"); }
+
+}  // namespace
+
+std::vector<ArmEntry> arm_entries() {
+  return {
+      {"incremental", "one row, one token a step", incremental},
+      {"prefill", "one row, the whole prompt at once", prefill},
+      {"chunked", "one row, three tokens a step", chunked},
+      {"re-prefill", "one row, the prefix again at each step with a fresh cache", reprefill},
+      {"alone", "row 0 alone: a prefill of two, then single tokens", alone_0},
+      {"alone row 1", "row 1 alone, as in the batch", alone_1},
+      {"alone row 2", "row 2 alone, as in the batch", alone_2},
+      {"batch", "three distinct rows together", batch},
+      {"equal rows", "the same row three times", equal_rows},
+      {"batch prefill", "three distinct rows, the whole prompt at once", batch_prefill},
+      {"rank 3", "row 0 alone, heads collapsed into dimension 0 for RoPE", rank_3},
+      {"batch rank 3", "three rows, rows and heads collapsed into dimension 0 for RoPE", batch_rank_3},
+      {"per-row offset", "three rows, RoPE's offset given as a vector", per_row_offset},
+      {"padded cache", "row 0 alone with the padded cache", padded},
+      {"base 0", "row 0 alone, first token at position 0", base_0},
+      {"base 1021", "row 0 alone, first token at position 1021", base_1021},
+      {"base 4099", "row 0 alone, first token at position 4099", base_4099},
+      {"each op", "row 0 alone, evaluated after each op", each_op},
+      {"composed rope", "row 0 alone, RoPE composed of elementary ops", composed_rope},
+      {"composed sdpa", "row 0 alone, attention composed of elementary ops", composed_sdpa},
+      {"composed rms_norm", "row 0 alone, RMSNorm composed of elementary ops", composed_norm},
+      {"reversed sum", "row 0 alone, linear layers summed in another order", reversed_sum},
+      {"two steps", "row 0 alone, two single-token steps", two_steps},
+      {"quantized", "row 0 alone, two steps, linear layers on the packed weights", quantized},
+  };
+}
+
+std::vector<Arm> make_arms(const Fixture& fixture) {
+  std::vector<Arm> arms;
+  for (const auto& entry : arm_entries()) {
+    auto arm = entry.make(fixture);
+    arm.name = entry.name;
+    arm.what = entry.what;
+    arm.plan.name = entry.name;
+    int fed = 0, prefix = 0;
+    for (const int chunk : arm.plan.chunks) {
+      prefix += chunk;
+      fed += arm.plan.reprefill ? prefix : chunk;
+    }
+    arm.cost_tokens = fed * static_cast<int>(arm.plan.sequences.size());
+    arms.push_back(std::move(arm));
+  }
+  std::ranges::stable_sort(arms, {}, &Arm::cost_tokens);
+  return arms;
+}
+
+std::vector<Relation> relations() {
+  return {
+      {"incremental = prefill", "prefill", "incremental"},
+      {"incremental = re-prefill", "re-prefill", "incremental"},
+      {"chunked = prefill", "prefill", "chunked"},
+      {"row 0 alone = row 0 in a batch", "alone", "batch"},
+      {"row 1 alone = row 1 in a batch", "alone row 1", "batch"},
+      {"row 2 alone = row 2 in a batch", "alone row 2", "batch"},
+      {"equal rows = row alone", "alone", "equal rows"},
+      {"batched steps = batched prefill", "batch prefill", "batch"},
+      {"rank 3 = rank 4", "alone", "rank 3"},
+      {"rank 3 = rank 4, batched", "batch", "batch rank 3"},
+      {"per-row offset = scalar offset", "batch", "per-row offset"},
+      {"padded cache = concat cache", "alone", "padded cache"},
+      {"position base 0 = 257", "alone", "base 0"},
+      {"position base 1021 = 257", "alone", "base 1021"},
+      {"position base 4099 = 257", "alone", "base 4099"},
+      {"each op = lazy evaluation", "alone", "each op"},
+      {"composed rope = fused rope", "alone", "composed rope"},
+      {"composed sdpa = fused sdpa", "alone", "composed sdpa"},
+      {"composed rms_norm = fused rms_norm", "alone", "composed rms_norm"},
+      {"another summation order", "alone", "reversed sum"},
+      {"quantized = dequantized matmul", "two steps", "quantized"},
+  };
+}
+
+std::vector<std::vector<int>> random_sequences(int rows, int length, int vocabulary, std::uint64_t seed) {
+  // splitmix64 (Steele, Lea, Flood, 2014): the same ids everywhere.
+  const auto next = [&seed] {
+    std::uint64_t z = (seed += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  };
+  std::vector<std::vector<int>> sequences(static_cast<std::size_t>(rows));
+  for (auto& sequence : sequences)
+    for (int i = 0; i < length; ++i) sequence.push_back(static_cast<int>(next() % static_cast<std::uint64_t>(vocabulary)));
+  return sequences;
+}
+
+}  // namespace culprit
