@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "fault/fault.h"
+#include "format/gguf.h"
 #include "num/dtype.h"
 
 namespace culprit {
