@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -27,6 +28,31 @@ class MappedFile {
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+};
+
+/// Streams into PATH.tmp; commit() renames it to PATH. Destroyed or failed before that, it removes PATH.tmp, so PATH is whole or as it was.
+class FileWriter {
+ public:
+  /// Error ids of all three: file-write, with the system's reason.
+  [[nodiscard]] static Result<FileWriter> create(const std::filesystem::path& path);
+  [[nodiscard]] Result<void> append(std::span<const std::byte> bytes);
+  [[nodiscard]] Result<void> append(std::string_view text);
+  [[nodiscard]] Result<void> commit();
+  ~FileWriter();
+  FileWriter(FileWriter&& other) noexcept;
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+  FileWriter& operator=(FileWriter&&) = delete;
+
+ private:
+  FileWriter() = default;
+  [[nodiscard]] Result<void> flush();
+  [[nodiscard]] Result<void> write_now(std::span<const std::byte> bytes);
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  std::vector<std::byte> buffer_;  // gathers small appends
+  int descriptor_ = -1;            // -1: committed or moved from
 };
 
 /// Writes to PATH.tmp, then renames: after a crash the file is whole or absent. Error ids: file-write.

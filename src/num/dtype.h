@@ -44,7 +44,8 @@ struct Rounding {
 /// `dtype` must be a float dtype.
 [[nodiscard]] Rounding rounding_of(DType dtype);
 
-/// Distance in units in the last place between two values of `dtype`, counting representable numbers; NaN gives UINT64_MAX unless both are NaN.
+/// Distance in units in the last place between two values, each rounded to `dtype`, counting representable numbers: -0 is +0, infinity is
+/// the one after the largest. NaN gives UINT64_MAX, or 0 when both are NaN.
 [[nodiscard]] std::uint64_t ulp_distance(DType dtype, double expected, double actual);
 
 }  // namespace culprit

@@ -21,7 +21,7 @@ struct TwoTerms {
   return {p, std::fma(a, b, -p)};
 }
 
-/// A running compensated sum: error about 2^-106 n^2 of the sum of magnitudes, plus one rounding. Mergeable.
+/// A running compensated sum (Sum2): error about 2^-106 n^2 of the sum of magnitudes, plus one rounding. Mergeable.
 class Sum {
  public:
   void add(double x) {
@@ -33,14 +33,15 @@ class Sum {
     add(other.high_);
     low_ += other.low_;
   }
-  [[nodiscard]] double value() const { return high_ + low_; }
+  /// Infinite or NaN as the plain sum would be: the error terms of an overflow are NaN and say nothing.
+  [[nodiscard]] double value() const { return std::isfinite(high_) ? high_ + low_ : high_; }
 
  private:
   double high_ = 0;
   double low_ = 0;
 };
 
-/// As if computed in twice the working precision, then rounded.
+/// As if computed in twice the working precision, then rounded (barring underflow of a product). Sizes must agree.
 [[nodiscard]] double dot2(std::span<const double> x, std::span<const double> y);
 
 }  // namespace culprit

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,9 +16,14 @@ namespace culprit {
 using Shape = std::vector<std::int64_t>;
 
 [[nodiscard]] std::int64_t element_count(const Shape& shape);
+/// element_count for shapes from outside: none when a dimension is negative or the product of those that are not 0 overflows.
+[[nodiscard]] std::optional<std::int64_t> checked_count(const Shape& shape);
 [[nodiscard]] Shape row_major_strides(const Shape& shape);
 /// "[1, 9, 1, 64]"
 [[nodiscard]] std::string to_string(const Shape& shape);
+
+/// An id that no other storage of this process has.
+[[nodiscard]] std::uint64_t new_storage_id();
 
 /// How a tensor lies in its storage. Strides and offset count elements, not bytes.
 struct Layout {
@@ -66,6 +72,7 @@ class Tensor {
 
   [[nodiscard]] Tensor contiguous() const;  // *this when it is contiguous already, else a copy
   [[nodiscard]] Tensor copy() const;        // always a fresh contiguous copy
+  /// *this when it has that dtype already, else a fresh contiguous tensor, rounded once (i64 beyond 2^53 goes through f64).
   [[nodiscard]] Tensor cast(DType dtype) const;
   /// Views; they share the storage and its id.
   [[nodiscard]] Tensor transposed(int axis_a, int axis_b) const;
@@ -75,6 +82,10 @@ class Tensor {
   [[nodiscard]] Tensor with_storage_id(std::uint64_t id) const;
 
  private:
+  [[nodiscard]] static Tensor allocate(DType dtype, Shape shape, bool zeroed);
+  [[nodiscard]] std::int64_t element_of(std::span<const std::int64_t> index) const;
+  [[nodiscard]] const std::byte* origin() const;  // the byte of the element at the offset
+
   std::shared_ptr<const void> owner_;
   std::span<const std::byte> storage_;
   bool writable_ = false;

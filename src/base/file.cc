@@ -1,0 +1,169 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+namespace culprit {
+namespace {
+constexpr std::size_t kBufferBytes = std::size_t{1} << 16;
+constexpr std::size_t kWriteBytesMax = std::size_t{1} << 30;  // macOS refuses a single write of 2 GiB or more
+
+std::string reason_of(int error) { return std::generic_category().message(error); }
+
+/// Closes a descriptor on every way out.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+int open_retrying(const std::filesystem::path& path, int flags, mode_t mode = 0) {
+  int descriptor = -1;
+  do descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+}  // namespace
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
+  const Descriptor descriptor(open_retrying(path, O_RDONLY));
+  if (descriptor.get() < 0) return fail("file-missing", fmt::format("cannot open: {}", reason_of(errno)), path.string());
+  struct stat status {};
+  if (::fstat(descriptor.get(), &status) != 0) return fail("file-missing", fmt::format("cannot read: {}", reason_of(errno)), path.string());
+  if (!S_ISREG(status.st_mode)) return fail("file-missing", "not a regular file", path.string());
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  file->path_ = path;
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size > 0) {  // a mapping of no bytes is an error to mmap
+    void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
+    if (address == MAP_FAILED) return fail("file-missing", fmt::format("cannot map: {}", reason_of(errno)), path.string());
+    file->data_ = static_cast<const std::byte*>(address);
+    file->size_ = size;
+  }
+  return file;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Result<FileWriter> FileWriter::create(const std::filesystem::path& path) {
+  FileWriter writer;
+  writer.path_ = path;
+  writer.temporary_ = path;
+  writer.temporary_ += ".tmp";
+  writer.descriptor_ = open_retrying(writer.temporary_, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  if (writer.descriptor_ < 0) return fail("file-write", fmt::format("cannot create: {}", reason_of(errno)), writer.temporary_.string());
+  return writer;
+}
+
+FileWriter::FileWriter(FileWriter&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      buffer_(std::move(other.buffer_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FileWriter::~FileWriter() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+Result<void> FileWriter::append(std::span<const std::byte> bytes) {
+  if (buffer_.size() + bytes.size() > kBufferBytes) CULPRIT_CHECK(flush());
+  if (bytes.size() >= kBufferBytes) return write_now(bytes);
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  return {};
+}
+
+Result<void> FileWriter::append(std::string_view text) { return append(std::as_bytes(std::span(text.data(), text.size()))); }
+
+Result<void> FileWriter::flush() {
+  CULPRIT_CHECK(write_now(buffer_));
+  buffer_.clear();
+  return {};
+}
+
+Result<void> FileWriter::write_now(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto written = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kWriteBytesMax));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0)  // 0 for a non-empty request would loop for ever; no errno comes with it
+      return fail("file-write", fmt::format("{} bytes remain unwritten: {}", bytes.size(), reason_of(written < 0 ? errno : ENOSPC)),
+                  path_.string());
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+Result<void> FileWriter::commit() {
+  CULPRIT_CHECK(flush());
+  const int closed = ::close(std::exchange(descriptor_, -1));  // network file systems report a full disk here
+  int error = closed != 0 ? errno : 0;
+  if (error == 0 && std::rename(temporary_.c_str(), path_.c_str()) != 0) error = errno;
+  if (error == 0) return {};
+  ::unlink(temporary_.c_str());
+  return fail("file-write", fmt::format("cannot complete: {}", reason_of(error)), path_.string());
+}
+
+Result<void> write_file_whole(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  CULPRIT_TRY(auto writer, FileWriter::create(path));
+  CULPRIT_CHECK(writer.append(bytes));
+  return writer.commit();
+}
+
+Result<void> write_file_whole(const std::filesystem::path& path, std::string_view text) {
+  return write_file_whole(path, std::as_bytes(std::span(text.data(), text.size())));
+}
+
+Result<std::string> read_file(const std::filesystem::path& path) {
+  const Descriptor descriptor(open_retrying(path, O_RDONLY));
+  if (descriptor.get() < 0) return fail("file-missing", fmt::format("cannot open: {}", reason_of(errno)), path.string());
+  std::string text;
+  std::vector<char> block(kBufferBytes);
+  while (true) {
+    const auto got = ::read(descriptor.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail("file-missing", fmt::format("cannot read: {}", reason_of(errno)), path.string());
+    if (got == 0) return text;
+    text.append(block.data(), static_cast<std::size_t>(got));
+  }
+}
+
+// Keeps, for each prefix of the text, whether the pattern so far matches it: time is pattern times text, whatever the wildcards.
+bool glob_match(std::string_view pattern, std::string_view text) {
+  std::vector<char> matches(text.size() + 1, 0);
+  matches[0] = 1;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '*') {
+      const bool any = i + 1 < pattern.size() && pattern[i + 1] == '*';
+      if (any) ++i;
+      for (std::size_t n = 1; n <= text.size(); ++n)
+        if (matches[n - 1] && (any || text[n - 1] != '.')) matches[n] = 1;
+    } else {
+      for (std::size_t n = text.size(); n > 0; --n)
+        matches[n] = static_cast<char>(matches[n - 1] && (pattern[i] == '?' || pattern[i] == text[n - 1]));
+      matches[0] = 0;
+    }
+  }
+  return matches[text.size()] != 0;
+}
+
+}  // namespace culprit
