@@ -1,0 +1,76 @@
+#pragma once
+// An engine session: starts the driver, loads a model, makes runs, and enters each in the ledger with its trace. A driver that crashed or
+// hung is gone; the next run starts it anew.
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arm/arms.h"
+#include "engine/driver_process.h"
+#include "engine/registry.h"
+#include "locate/ledger.h"
+#include "trace/trace.h"
+
+namespace culprit {
+
+/// A run that was made: its ledger entry and its opened trace.
+struct Made {
+  int entry = 0;
+  std::shared_ptr<const Trace> trace;
+};
+
+/// What an engine says of a loaded weight.
+struct LoadedWeight {
+  std::string name;        // canonical
+  std::string checkpoint;  // the checkpoint's name
+  std::string source_type;
+  std::string hash;        // XXH3-128 over the logical f32 values
+};
+
+struct SessionLimits {
+  std::chrono::seconds start{60};
+  std::chrono::seconds load{120};
+  std::chrono::seconds run{180};
+};
+
+class Session {
+ public:
+  /// Starts the driver and says hello. Traces and logs go below `work`.
+  /// Error ids: those of DriverProcess, engine-garbage when hello lacks a field.
+  [[nodiscard]] static Result<std::unique_ptr<Session>> start(EngineInfo engine, std::filesystem::path work, Ledger& ledger, SessionLimits limits = {});
+
+  [[nodiscard]] const Json& hello() const { return hello_; }
+  [[nodiscard]] const EngineInfo& engine() const { return engine_; }
+  [[nodiscard]] bool offers(const std::string& op, const std::string& variant) const;
+  [[nodiscard]] bool has_own_loader() const;
+
+  /// Loads unless this very plan is loaded already.
+  [[nodiscard]] Result<void> load(const LoadPlan& plan);
+  [[nodiscard]] const LoadPlan& loaded() const { return loaded_; }
+  [[nodiscard]] Result<std::vector<LoadedWeight>> weights();
+  /// Runs `plan` on what is loaded. A plan that was run before with the same settings and capture is not run again.
+  /// Error ids: those of DriverProcess; engine-trace when the trace is not whole.
+  [[nodiscard]] Result<Made> run(const RunPlan& plan, const std::string& purpose);
+  /// One model-free op; `fields` as in docs/protocol.md.
+  [[nodiscard]] Result<Json> op(Json fields);
+  [[nodiscard]] const std::filesystem::path& work() const { return work_; }
+  [[nodiscard]] Ledger& ledger() { return ledger_; }
+
+ private:
+  Session(EngineInfo engine, std::filesystem::path work, Ledger& ledger, SessionLimits limits);
+  [[nodiscard]] Result<void> ensure_started();
+
+  EngineInfo engine_;
+  std::filesystem::path work_;
+  Ledger& ledger_;
+  SessionLimits limits_;
+  std::unique_ptr<DriverProcess> process_;
+  Json hello_;
+  LoadPlan loaded_;
+  bool is_loaded_ = false;
+  std::map<std::string, Made> made_;  // by load and run plan
+};
+
+}  // namespace culprit
