@@ -76,7 +76,12 @@ Result<Made> Session::run(const RunPlan& plan, const std::string& purpose) {
     CULPRIT_CHECK(ensure_started());
     CULPRIT_CHECK(load(plan_loaded));
   }
-  Entry entry{.engine = engine_.spec(), .library_sha256 = hello_.value("library_sha256", ""), .load = loaded_, .plan = plan, .purpose = purpose};
+  Entry entry;
+  entry.engine = engine_.spec();
+  entry.library_sha256 = hello_.value("library_sha256", "");
+  entry.load = loaded_;
+  entry.plan = plan;
+  entry.purpose = purpose;
   entry.trace = work_ / fmt::format("run-{:03}", ledger_.entries().size() + 1);
   std::error_code ignored;
   std::filesystem::remove_all(entry.trace, ignored);
