@@ -1,0 +1,123 @@
+#include "locate/verdict.h"
+
+namespace culprit {
+
+std::string_view name_of(Status status) {
+  static constexpr std::string_view kNames[] = {"no_divergence", "tie", "localised", "explained", "proved", "inconclusive", "unsupported"};
+  return kNames[static_cast<int>(status)];
+}
+
+int Verdict::exit_code(bool fail_on_precision) const {
+  switch (status) {
+    case Status::no_divergence:
+    case Status::tie: return fail_on_precision && !precision.empty() ? 1 : 0;
+    case Status::localised:
+    case Status::explained:
+    case Status::proved: return 1;
+    case Status::inconclusive: return 3;
+    case Status::unsupported: return 4;
+  }
+  return 4;
+}
+
+namespace {
+
+Json to_json(const std::vector<Claim>& claims) {
+  Json out = Json::array();
+  for (const auto& claim : claims) out.push_back({{"claim", claim.text}, {"runs", claim.entries}});
+  return out;
+}
+
+Json to_json(const PredictionScore& score) {
+  return {{"fault", score.fault},     {"records", score.records},   {"elements", score.elements}, {"matched", score.matched},
+          {"changed", score.changed}, {"changed_matched", score.changed_matched}, {"changed_exact", score.exact}, {"complete", score.complete()}};
+}
+
+Json to_json(const Defect& defect) {
+  Json predictions = Json::array();
+  for (const auto& score : defect.predictions) predictions.push_back(to_json(score));
+  return {{"status", name_of(defect.status)},
+          {"op", defect.op},
+          {"taps", defect.taps},
+          {"layers", defect.layers},
+          {"condition", defect.condition},
+          {"condition_notes", defect.condition_notes},
+          {"fault", defect.fault},
+          {"mechanism", defect.mechanism},
+          {"wrong_side", defect.wrong_side},
+          {"numbers", defect.numbers},
+          {"predictions", predictions},
+          {"sufficient", defect.sufficient},
+          {"necessary", defect.necessary},
+          {"evidence", to_json(defect.evidence)},
+          {"ruled_out", to_json(defect.ruled_out)},
+          {"known", defect.known}};
+}
+
+Json to_json(const PrecisionFinding& finding) {
+  return {{"op", finding.op},
+          {"condition", finding.condition},
+          {"reason", finding.reason},
+          {"elements", finding.elements},
+          {"ratio_max", json_number(finding.ratio_max)},
+          {"logits_effect_max", json_number(finding.logits_effect_max)},
+          {"runs", finding.entries}};
+}
+
+Json to_json(const RelationOutcome& relation) {
+  Json out = {{"relation", relation.name}, {"runs", {relation.expected, relation.actual}}};
+  if (!relation.refused.empty()) {
+    out["refused"] = relation.refused;
+    return out;
+  }
+  out["factor"] = relation.factor;
+  out["positions"] = relation.positions;
+  out["logits_difference_max"] = json_number(relation.logits_difference_max);
+  out["flips"] = relation.flips;
+  if (relation.first_flip)
+    out["first_flip"] = {{"sequence", relation.first_flip_sequence},
+                         {"position", *relation.first_flip},
+                         {"expected", relation.first_flip_expected},
+                         {"actual", relation.first_flip_actual},
+                         {"margin", json_number(relation.first_flip_margin)}};
+  return out;
+}
+
+}  // namespace
+
+Json to_json(const Verdict& verdict) {
+  Json out;
+  out["schema"] = "culprit-verdict";
+  out["version"] = Verdict::kSchemaVersion;
+  out["verdict"] = name_of(verdict.status);
+  out["reason"] = verdict.reason;
+  out["exit_code"] = verdict.exit_code();
+  out["explains"] = {{"explained", verdict.explained}, {"found", verdict.defects.size()}};
+  out["engine"] = verdict.engine;
+  out["model"] = verdict.model;
+  out["dtype"] = verdict.dtype;
+  out["seed"] = verdict.seed;
+  out["defects"] = Json::array();
+  for (const auto& defect : verdict.defects) out["defects"].push_back(to_json(defect));
+  out["precision"] = Json::array();
+  for (const auto& finding : verdict.precision) out["precision"].push_back(to_json(finding));
+  out["relations"] = Json::array();
+  for (const auto& relation : verdict.relations) out["relations"].push_back(to_json(relation));
+  out["audited"] = Json::array();
+  for (const auto& count : verdict.audited)
+    out["audited"].push_back({{"op", count.op},
+                              {"outputs", count.outputs},
+                              {"elements", count.elements},
+                              {"vacuous", count.vacuous},
+                              {"ratio_max", json_number(count.ratio_max)}});
+  out["compared"] = verdict.compared;
+  out["not_tested"] = verdict.not_tested;
+  out["decisions"] = verdict.decisions;
+  out["environment"] = verdict.environment;
+  out["runs"] = verdict.ledger.to_json();
+  out["reproduce"] = verdict.reproduce;
+  out["seconds"] = json_number(verdict.seconds);
+  return out;
+}
+
+}  // namespace culprit
