@@ -1,0 +1,214 @@
+#include "engine/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/fields.h"
+#include "base/text.h"
+
+namespace culprit {
+namespace {
+
+constexpr std::array<std::string_view, 2> kWeightSources = {"engine", "culprit"};
+constexpr std::array<std::string_view, 3> kSyncs = {"lazy", "each_op", "each_layer"};
+constexpr std::array<std::string_view, 3> kInterventionKinds = {"exact", "variant", "replace"};
+constexpr std::array<std::string_view, 2> kCaches = {"concat", "padded"};
+
+tl::unexpected<Error> invalid(std::string message) { return fail("plan-invalid", std::move(message)); }
+
+/// Index of `name` in `names`; the names are in the order of their enum.
+Result<std::size_t> index_of(std::string_view name, std::span<const std::string_view> names, std::string_view what) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
+  const auto close = nearest(name, names);
+  return invalid(fmt::format("there is no {} '{}'; expected one of {}{}", what, name, fmt::join(names, ", "),
+                             close.empty() ? "" : fmt::format("; did you mean {}?", close)));
+}
+
+Json to_json(const Intervention& intervention) {
+  Json json = {{"kind", kInterventionKinds[static_cast<std::size_t>(intervention.kind)]}, {"tap", intervention.tap}};
+  if (!intervention.steps.empty()) json["steps"] = intervention.steps;
+  if (!intervention.variant.empty()) json["variant"] = intervention.variant;
+  if (!intervention.file.empty()) json["file"] = intervention.file.string();
+  return json;
+}
+
+Result<Intervention> intervention_from_json(const Json& json) {
+  Intervention intervention;
+  std::string kind;
+  CULPRIT_CHECK(Fields(json, "intervention", "plan-invalid")
+                    .required("kind", kind)
+                    .required("tap", intervention.tap)
+                    .optional("steps", intervention.steps)
+                    .optional("variant", intervention.variant)
+                    .optional("file", intervention.file)
+                    .done());
+  CULPRIT_TRY(const auto index, index_of(kind, kInterventionKinds, "kind of intervention"));
+  intervention.kind = static_cast<Intervention::Kind>(index);
+  return intervention;
+}
+
+Result<void> validate_rows(const RunPlan& plan) {
+  if (plan.sequences.empty() || plan.sequences[0].empty()) return fail("tokens-invalid", "there are no tokens");
+  for (std::size_t row = 0; row < plan.sequences.size(); ++row)
+    if (plan.sequences[row].size() != plan.sequences[0].size())
+      return invalid(
+          fmt::format("row {} has {} tokens, row 0 has {}; rows are of equal length", row, plan.sequences[row].size(), plan.sequences[0].size()));
+  if (!plan.sequence_ids.empty() && plan.sequence_ids.size() != plan.sequences.size())
+    return invalid(fmt::format("expected {} sequence ids, one a row, got {}", plan.sequences.size(), plan.sequence_ids.size()));
+  if (plan.position_base < 0) return invalid(fmt::format("position base {} is negative", plan.position_base));
+  return {};
+}
+
+Result<void> validate_chunks(const RunPlan& plan) {
+  std::int64_t total = 0;
+  for (std::size_t step = 0; step < plan.chunks.size(); ++step) {
+    if (plan.chunks[step] <= 0) return invalid(fmt::format("chunk {} feeds {} tokens; at least 1 is expected", step, plan.chunks[step]));
+    total += plan.chunks[step];
+  }
+  const auto length = static_cast<std::int64_t>(plan.sequences[0].size());
+  if (total != length) return invalid(fmt::format("the chunks feed {} tokens, the rows have {}", total, length));
+  return {};
+}
+
+Result<void> validate_steps(const RunPlan& plan, const std::vector<int>& steps, std::string_view what) {
+  for (const int step : steps)
+    if (step < 0 || static_cast<std::size_t>(step) >= plan.chunks.size())
+      return invalid(fmt::format("{}: there is no step {}; the plan has {}", what, step, plan.chunks.size()));
+  return {};
+}
+
+Result<void> validate(const RunPlan& plan, const Intervention& intervention) {
+  using Kind = Intervention::Kind;
+  const auto index = static_cast<std::size_t>(intervention.kind);
+  if (index >= kInterventionKinds.size()) return invalid("an intervention is of an unknown kind");
+  const auto what = fmt::format("intervention {} on '{}'", kInterventionKinds[index], intervention.tap);
+  if (intervention.tap.empty()) return invalid(what + " names no tap");
+  if (intervention.kind == Kind::variant && intervention.variant.empty()) return invalid(what + " names no variant");
+  if (intervention.kind == Kind::replace && intervention.file.empty()) return invalid(what + " names no file");
+  if (intervention.kind != Kind::variant && !intervention.variant.empty()) return invalid(what + " cannot take a variant");
+  if (intervention.kind != Kind::replace && !intervention.file.empty()) return invalid(what + " cannot take a file");
+  return validate_steps(plan, intervention.steps, what);
+}
+
+/// Names of ops and their variants are the driver's to know; what the protocol itself defines is checked here.
+Result<void> validate_variants(const RunPlan& plan) {
+  for (const auto& [name, value] : plan.variants) {
+    if (name.empty() || value.empty()) return invalid(fmt::format("variant '{}' = '{}': neither may be empty", name, value));
+    if (name == "rope.rank" && value != "3" && value != "4") return invalid(fmt::format("rope.rank is {}; expected 3 or 4", value));
+    if (name == "rope.offset" && value != "scalar" && value != "per_row")
+      return invalid(fmt::format("rope.offset is {}; expected scalar or per_row", value));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view name_of(WeightSource source) { return kWeightSources[static_cast<std::size_t>(source)]; }
+std::string_view name_of(Sync sync) { return kSyncs[static_cast<std::size_t>(sync)]; }
+
+Json to_json(const LoadPlan& plan) {
+  return {{"model", plan.model.string()},
+          {"dtype", name_of(plan.dtype)},
+          {"weights", name_of(plan.weights)},
+          {"weight_fault", {{"q4_1_nibble_offset", plan.weight_fault.q4_1_nibble_offset}}}};
+}
+
+Result<LoadPlan> load_plan_from_json(const Json& json) {
+  LoadPlan plan;
+  std::string dtype(name_of(plan.dtype)), weights(name_of(plan.weights));
+  Fields fields(json, "load plan", "plan-invalid");
+  fields.required("model", plan.model).optional("dtype", dtype).optional("weights", weights);
+  if (const auto* fault = fields.find("weight_fault"))
+    CULPRIT_CHECK(
+        Fields(*fault, "weight fault", "plan-invalid").optional("q4_1_nibble_offset", plan.weight_fault.q4_1_nibble_offset).done());
+  CULPRIT_CHECK(fields.done());
+  CULPRIT_TRY(plan.dtype, parse_dtype(dtype));
+  CULPRIT_TRY(const auto index, index_of(weights, kWeightSources, "weight source"));
+  plan.weights = static_cast<WeightSource>(index);
+  return plan;
+}
+
+Json to_json(const RunPlan& plan) {
+  Json interventions = Json::array(), faults = Json::array(), variants = Json::object();
+  for (const auto& intervention : plan.interventions) interventions.push_back(to_json(intervention));
+  for (const auto& fault : plan.faults) faults.push_back(fault.text());
+  for (const auto& [name, value] : plan.variants) variants[name] = value;
+  return {{"name", plan.name},
+          {"sequences", plan.sequences},
+          {"sequence_ids", plan.sequence_ids},
+          {"position_base", plan.position_base},
+          {"chunks", plan.chunks},
+          {"reprefill", plan.reprefill},
+          {"cache", plan.cache},
+          {"variants", std::move(variants)},
+          {"capture", plan.capture},
+          {"capture_steps", plan.capture_steps},
+          {"hash_only", plan.hash_only},
+          {"interventions", std::move(interventions)},
+          {"faults", std::move(faults)},
+          {"sync", name_of(plan.sync)}};
+}
+
+Result<RunPlan> run_plan_from_json(const Json& json) {
+  RunPlan plan;
+  std::string sync(name_of(plan.sync));
+  std::vector<std::string> faults;
+  Fields fields(json, "run plan", "plan-invalid");
+  fields.optional("name", plan.name)
+      .required("sequences", plan.sequences)
+      .optional("sequence_ids", plan.sequence_ids)
+      .optional("position_base", plan.position_base)
+      .required("chunks", plan.chunks)
+      .optional("reprefill", plan.reprefill)
+      .optional("cache", plan.cache)
+      .optional("variants", plan.variants)
+      .optional("capture", plan.capture)
+      .optional("capture_steps", plan.capture_steps)
+      .optional("hash_only", plan.hash_only)
+      .optional("faults", faults)
+      .optional("sync", sync);
+  const auto* interventions = fields.find("interventions");
+  CULPRIT_CHECK(fields.done());
+  if (interventions != nullptr) {
+    if (!interventions->is_array()) return invalid("run plan: field 'interventions' is not a list");
+    for (const auto& item : *interventions) {
+      CULPRIT_TRY(auto intervention, intervention_from_json(item));
+      plan.interventions.push_back(std::move(intervention));
+    }
+  }
+  for (const auto& text : faults) {
+    CULPRIT_TRY(auto fault, FaultSpec::parse(text));
+    plan.faults.push_back(std::move(fault));
+  }
+  CULPRIT_TRY(const auto index, index_of(sync, kSyncs, "sync"));
+  plan.sync = static_cast<Sync>(index);
+  return plan;
+}
+
+Result<void> validate(const RunPlan& plan) {
+  CULPRIT_CHECK(validate_rows(plan));
+  CULPRIT_CHECK(validate_chunks(plan));
+  CULPRIT_CHECK(index_of(plan.cache, kCaches, "cache"));
+  if (static_cast<std::size_t>(plan.sync) >= kSyncs.size()) return invalid("the sync is of an unknown kind");
+  CULPRIT_CHECK(validate_variants(plan));
+  for (const auto& glob : plan.capture)
+    if (glob.empty()) return invalid("a capture glob is empty");
+  CULPRIT_CHECK(validate_steps(plan, plan.capture_steps, "capture_steps"));
+  for (const auto& intervention : plan.interventions) CULPRIT_CHECK(validate(plan, intervention));
+  return {};
+}
+
+Result<void> validate_tokens(const RunPlan& plan, int vocabulary) {
+  for (std::size_t row = 0; row < plan.sequences.size(); ++row)
+    for (std::size_t i = 0; i < plan.sequences[row].size(); ++i)
+      if (const int token = plan.sequences[row][i]; token < 0 || token >= vocabulary)
+        return fail("tokens-invalid", fmt::format("row {}, token {}: id {} is not in the vocabulary [0, {})", row, i, token, vocabulary));
+  return {};
+}
+
+}  // namespace culprit
