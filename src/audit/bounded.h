@@ -1,0 +1,20 @@
+#pragma once
+// One op in float64 with the bound of what legal arithmetic may add, element by element.
+#include <vector>
+
+#include "audit/audit.h"
+#include "base/result.h"
+#include "decode/node_eval.h"
+
+namespace culprit {
+
+struct Bounded {
+  Array value;                 // float64 result
+  std::vector<double> bound;   // on |actual - value|, same order
+};
+
+/// `inputs` and `context` as for evaluate_node; `dtype` is the dtype of the output.
+[[nodiscard]] Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype,
+                                           const Arithmetic& arithmetic);
+
+}  // namespace culprit

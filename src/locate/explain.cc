@@ -1,0 +1,160 @@
+#include "locate/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include "audit/bounded.h"
+#include "base/pool.h"
+#include "locate/recorded_call.h"
+
+namespace culprit {
+namespace {
+
+bool same_value(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+struct Prepared {
+  OpCall call;
+  Bounded right;                 // float64 value and bound of the right op
+  std::vector<double> observed;
+  std::vector<double> rounded;   // right value rounded once
+  bool bad = false;
+};
+
+Result<Bounded> bounded_call(const OpCall& call, const AuditOptions& options) {
+  std::vector<Array> inputs;
+  for (const auto& input : call.inputs) inputs.push_back(to_array(input));
+  const auto declared = options.arithmetic.find(std::string(name_of(call.node->op)));
+  return bounded_node(*call.node, inputs, call.context, call.dtype, declared == options.arithmetic.end() ? Arithmetic{} : declared->second);
+}
+
+// What one hypothesis says of one record. Elements of the storage that the trace does not know are NaN in the prediction only where the
+// observation cannot contradict it; they count as unmatched, so that nothing is explained by ignorance.
+Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const Prepared& record, const AuditOptions& options, PredictionScore& score) {
+  CULPRIT_TRY(const auto broken, entry.breaks(spec, record.call));
+  const auto count = static_cast<std::int64_t>(record.observed.size());
+  score.records += 1;
+  score.elements += count;
+  std::optional<Bounded> altered;
+  std::vector<double> predicted;
+  if (broken) {
+    predicted = broken->output.values();
+    if (broken->altered) {
+      CULPRIT_TRY(altered, bounded_call(*broken->altered, options));
+    }
+  }
+  bool all = true;
+  for (std::size_t i = 0; i < record.observed.size(); ++i) {
+    const double observed = record.observed[i];
+    const bool changes = broken && !same_value(predicted[i], record.rounded[i]);
+    bool match = false;
+    if (changes) {
+      match = same_value(predicted[i], observed);
+      score.exact += match;
+      if (!match && altered) match = std::abs(altered->value.values[i] - observed) <= altered->bound[i];
+      score.changed += 1;
+      score.changed_matched += match;
+    } else {
+      match = same_value(record.rounded[i], observed) || std::abs(record.right.value.values[i] - observed) <= record.right.bound[i];
+    }
+    score.matched += match;
+    all = all && match;
+  }
+  return all;
+}
+
+Result<std::vector<Prepared>> prepare(const Model& model, UsedWeights& weights, const std::vector<RecordedOp>& records, const AuditOptions& options) {
+  std::vector<Prepared> prepared;
+  for (const auto& record : records) {
+    const auto& node = model.graph().nodes()[static_cast<std::size_t>(record.node)];
+    Prepared item;
+    CULPRIT_TRY(item.call, recorded_call(model, weights, *record.trace, record.step, node));
+    CULPRIT_TRY(item.right, bounded_call(item.call, options));
+    CULPRIT_TRY(const auto observed, record.trace->tensor(*record.trace->find(record.step, node.output)));
+    item.observed = observed.values();
+    item.rounded = item.call.result.values();
+    item.bad = record.bad;
+    prepared.push_back(std::move(item));
+  }
+  return prepared;
+}
+
+// Every nth of what is too many, the ends included: enough to refute a wrong model, and the survivors see all.
+std::vector<RecordedOp> spread(const std::vector<RecordedOp>& records, bool bad, std::size_t most) {
+  std::vector<RecordedOp> wanted, chosen;
+  for (const auto& record : records)
+    if (record.bad == bad) wanted.push_back(record);
+  const auto stride = std::max<std::size_t>(1, wanted.size() / most);
+  for (std::size_t i = 0; i < wanted.size(); i += stride) chosen.push_back(wanted[i]);
+  return chosen;
+}
+
+}  // namespace
+
+Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, const std::vector<RecordedOp>& records, const AuditOptions& options) {
+  Explanation explanation;
+  constexpr std::size_t kScreen = 12;  // records of each kind that every hypothesis sees
+  auto screen_records = spread(records, true, kScreen);
+  for (const auto& record : spread(records, false, kScreen)) screen_records.push_back(record);
+  CULPRIT_TRY(const auto screen, prepare(model, weights, screen_records, options));
+
+  std::vector<FaultSpec> survivors;
+  for (const auto& spec : hypotheses(op)) {
+    const auto* entry = find_fault(spec.id);
+    PredictionScore score{.fault = spec.text()};
+    bool all = true;
+    for (const auto& record : screen) {
+      CULPRIT_TRY(const bool matches, score_record(spec, *entry, record, options, score));
+      all = all && matches;
+    }
+    if (score.changed == 0) continue;  // its trigger is never met in these runs
+    if (all) {
+      survivors.push_back(spec);
+      continue;
+    }
+    explanation.rejected.push_back(fmt::format("{}: {} of {} elements that it would change are as seen, {} of {} in all", spec.text(), score.changed_matched,
+                                               score.changed, score.matched, score.elements));
+    explanation.scores.push_back(score);
+  }
+  if (!survivors.empty()) {
+    CULPRIT_TRY(const auto all_records, prepare(model, weights, records, options));
+    for (const auto& spec : survivors) {
+      const auto* entry = find_fault(spec.id);
+      std::vector<PredictionScore> scores(all_records.size());
+      std::mutex guard;
+      std::optional<Error> error;
+      parallel_for(all_records.size(), 1, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i)
+          if (auto done = score_record(spec, *entry, all_records[i], options, scores[i]); !done) {
+            const std::lock_guard lock(guard);
+            error = done.error();
+          }
+      });
+      if (error) return tl::unexpected(*error);
+      PredictionScore total{.fault = spec.text()};
+      for (const auto& score : scores) {
+        total.records += score.records;
+        total.elements += score.elements;
+        total.matched += score.matched;
+        total.changed += score.changed;
+        total.changed_matched += score.changed_matched;
+        total.exact += score.exact;
+      }
+      explanation.scores.push_back(total);
+      if (total.complete())
+        explanation.accepted.push_back(spec);
+      else
+        explanation.rejected.push_back(fmt::format("{}: {} of {} elements are as seen over all {} outputs", spec.text(), total.matched, total.elements, total.records));
+    }
+  }
+  std::ranges::stable_sort(explanation.scores, [](const PredictionScore& a, const PredictionScore& b) {
+    return static_cast<double>(a.matched) * static_cast<double>(b.elements) > static_cast<double>(b.matched) * static_cast<double>(a.elements);
+  });
+  return explanation;
+}
+
+}  // namespace culprit

@@ -1,0 +1,101 @@
+#include "locate/recorded_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "engine/plan.h"
+
+namespace culprit {
+
+Tensor with_layout(const Tensor& values, const Layout& layout) {
+  if (layout.is_contiguous() || layout.strides.size() != layout.shape.size()) return values;
+  std::int64_t low = 0, high = 0;  // reach of the view around its first element
+  for (std::size_t axis = 0; axis < layout.shape.size(); ++axis) {
+    const auto reach = (layout.shape[axis] - 1) * layout.strides[axis];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto places = static_cast<std::size_t>(high - low + 1);
+  auto storage = std::make_shared<std::vector<std::byte>>(places * size_of(layout.dtype));
+  const double unknown = std::numeric_limits<double>::quiet_NaN();
+  for (std::size_t i = 0; i < places; ++i) store(layout.dtype, storage->data() + i * size_of(layout.dtype), unknown);
+  for_each_index(layout.shape, [&](std::span<const std::int64_t> index) {
+    std::int64_t place = -low;
+    for (std::size_t axis = 0; axis < index.size(); ++axis) place += index[axis] * layout.strides[axis];
+    store(layout.dtype, storage->data() + static_cast<std::size_t>(place) * size_of(layout.dtype), values.at(index));
+  });
+  Layout laid = layout;
+  laid.offset = -low;
+  const std::span<const std::byte> bytes(*storage);
+  auto wrapped = Tensor::wrap(storage, bytes, laid);
+  return wrapped ? *std::move(wrapped) : values;
+}
+
+namespace {
+
+Result<std::vector<std::vector<int>>> tokens_of(const Trace& trace, const Coordinates& at) {
+  CULPRIT_TRY(const auto plan_json, get_field<Json>(trace.header(), "plan", "trace header"));
+  CULPRIT_TRY(const auto plan, run_plan_from_json(plan_json));
+  std::vector<std::vector<int>> tokens;
+  for (std::size_t row = 0; row < at.position.size(); ++row) {
+    auto& ids = tokens.emplace_back();
+    for (const auto position : at.position[row]) {
+      const auto index = position - plan.position_base;
+      if (row >= plan.sequences.size() || index < 0 || index >= static_cast<std::int64_t>(plan.sequences[row].size()))
+        return fail("trace-invalid", fmt::format("row {} holds position {}, which the plan's sequence does not reach", row, position));
+      ids.push_back(plan.sequences[row][static_cast<std::size_t>(index)]);
+    }
+  }
+  return tokens;
+}
+
+}  // namespace
+
+Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Trace& trace, int step, const Node& node) {
+  const auto* output = trace.find(step, node.output);
+  if (output == nullptr) return fail("tap-unknown", fmt::format("{} was not recorded at step {}", node.output, step));
+  OpCall call;
+  call.node = &node;
+  call.dtype = output->layout.dtype;
+  for (const auto& name : node.inputs) {
+    const auto* record = trace.find(step, name);
+    if (record == nullptr) return fail("tap-unknown", fmt::format("input {} was not recorded at step {}", name, step));
+    CULPRIT_TRY(auto values, trace.tensor(*record));
+    call.inputs.push_back(with_layout(values, record->layout));
+  }
+  call.context.facts = &model.facts();
+  call.context.at = output->at;
+  if (node.op == Op::embedding) {
+    CULPRIT_TRY(call.context.tokens, tokens_of(trace, output->at));
+  }
+  if (!node.weight.empty()) {
+    CULPRIT_TRY(call.context.weight, weights.dense(node.weight));
+  }
+  const auto* before = trace.find(step - 1, node.output);
+  if (before != nullptr) {
+    CULPRIT_TRY(call.previous, trace.tensor(*before));
+  }
+  if (node.op == Op::cache_write && !output->at.slot.empty()) {
+    const auto cached = static_cast<std::int64_t>(output->at.slot[0].size()) - output->at.tokens();
+    if (cached > 0) {
+      if (before == nullptr || call.previous.dim(2) < cached)
+        return fail("tap-unknown", fmt::format("{} holds {} earlier tokens, but the step before was not recorded", node.output, cached));
+      call.context.cache = call.previous.sliced(2, 0, cached);
+    }
+  }
+  const auto& plan = trace.header().at("plan");
+  if (plan.contains("variants")) {
+    const auto& variants = plan.at("variants");
+    call.collapsed_rank = variants.value("rope.rank", "4") == "3" ? 3 : 4;
+    call.per_row_offset = variants.value("rope.offset", "scalar") == "per_row" && output->at.rows() > 1;
+  }
+  std::vector<Array> inputs;
+  for (const auto& input : call.inputs) inputs.push_back(to_array(input));
+  CULPRIT_TRY(const auto value, evaluate_node(node, inputs, call.context));
+  call.result = to_tensor(value, call.dtype);
+  return call;
+}
+
+}  // namespace culprit
