@@ -15,6 +15,7 @@ namespace culprit {
 /// output once". What is not declared is assumed and reported as assumed.
 struct Arithmetic {
   DType accumulate = DType::f32;
+  bool in_dtype = false;  // accumulates in the tensor's own dtype
   bool declared = false;
 };
 
@@ -59,7 +60,7 @@ struct AuditReport {
 };
 
 struct AuditOptions {
-  std::map<std::string, Arithmetic> arithmetic;  // by op name
+  std::map<std::string, Arithmetic> arithmetic;  // by "OP.VARIANT", and by "OP" for the default variant
   unsigned threads = 0;
 };
 

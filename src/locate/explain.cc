@@ -28,7 +28,7 @@ struct Prepared {
 Result<Bounded> bounded_call(const OpCall& call, const AuditOptions& options) {
   std::vector<Array> inputs;
   for (const auto& input : call.inputs) inputs.push_back(to_array(input));
-  const auto declared = options.arithmetic.find(std::string(name_of(call.node->op)));
+  const auto declared = options.arithmetic.find(std::string(name_of(call.node->op)));  // the default variant: records of others are compared too, with its bound
   return bounded_node(*call.node, inputs, call.context, call.dtype, declared == options.arithmetic.end() ? Arithmetic{} : declared->second);
 }
 

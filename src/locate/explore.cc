@@ -1,0 +1,138 @@
+#include "locate/explore.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace culprit {
+
+const AuditedRun* Exploration::find(const std::string& arm) const {
+  for (const auto& run : runs)
+    if (run.arm.name == arm) return &run;
+  return nullptr;
+}
+
+std::vector<Op> Exploration::corrupted_ops(const Graph& graph) const {
+  std::map<Op, int> first;
+  for (const auto& run : runs)
+    for (const auto& op : run.report.ops) {
+      if (op.judgement != Judgement::corruption) continue;
+      const auto kind = graph.nodes()[static_cast<std::size_t>(op.node)].op;
+      const auto [place, fresh] = first.try_emplace(kind, op.node);
+      if (!fresh) place->second = std::min(place->second, op.node);
+    }
+  std::vector<Op> kinds;
+  for (const auto& [kind, node] : first) kinds.push_back(kind);
+  std::ranges::sort(kinds, {}, [&](Op kind) { return first.at(kind); });
+  return kinds;
+}
+
+namespace {
+
+std::string variant_of(const RunPlan& plan, Op op) {
+  const auto found = plan.variants.find(std::string(name_of(op)));
+  return found == plan.variants.end() ? "default" : found->second;
+}
+
+std::string variant_value(const RunPlan& plan, const std::string& key, const std::string& otherwise) {
+  const auto found = plan.variants.find(key);
+  return found == plan.variants.end() ? otherwise : found->second;
+}
+
+Observation observe(const AuditedRun& run, const Graph& graph, const OpAudit& op, const Cell& cell) {
+  const auto& node = graph.nodes()[static_cast<std::size_t>(op.node)];
+  const auto* record = run.made.trace->find(op.step, node.output);
+  Observation o;
+  o.bad = cell.over > 0;
+  o.arm = run.arm.name;
+  o.role = tap_role(node.output);
+  o.layer = node.layer;
+  o.rank = node.op == Op::rope && variant_value(run.arm.plan, "rope.rank", "4") == "3" ? 3 : static_cast<int>(record->layout.shape.size());
+  o.rows = record->at.rows();
+  o.offset_scalar = variant_value(run.arm.plan, "rope.offset", "scalar") == "scalar" || o.rows == 1;
+  for (const auto& input : node.inputs)
+    if (const auto* source = run.made.trace->find(op.step, input)) o.input_contiguous = o.input_contiguous && source->layout.is_contiguous();
+  o.cache = run.arm.plan.cache;
+  o.variant = variant_of(run.arm.plan, node.op);
+  o.tokens = record->at.tokens();
+  o.cached = record->at.slot.empty() ? 0 : static_cast<std::int64_t>(record->at.slot[0].size()) - o.tokens;
+  o.row = cell.row;
+  o.head = cell.head;
+  o.heads = cell.head < 0 ? 1 : static_cast<int>(record->layout.shape[1]);
+  o.token = cell.token;
+  const auto& positions = node.op == Op::cache_write ? record->at.slot : record->at.position;
+  o.position = positions[static_cast<std::size_t>(cell.row)][static_cast<std::size_t>(cell.token)];
+  return o;
+}
+
+}  // namespace
+
+std::vector<Observation> Exploration::observations(const Graph& graph, Op kind) const {
+  std::vector<Observation> all;
+  std::set<std::string> bad_roles;
+  for (const auto& run : runs)
+    for (const auto& op : run.report.ops) {
+      if (graph.nodes()[static_cast<std::size_t>(op.node)].op != kind || op.judgement == Judgement::not_tested) continue;
+      for (const auto& cell : op.cells) all.push_back(observe(run, graph, op, cell));
+    }
+  return all;
+}
+
+std::vector<RecordedOp> Exploration::records(const Graph& graph, Op kind) const {
+  std::vector<RecordedOp> all;
+  for (const auto& run : runs)
+    for (const auto& op : run.report.ops) {
+      if (graph.nodes()[static_cast<std::size_t>(op.node)].op != kind || op.judgement == Judgement::not_tested) continue;
+      all.push_back({run.made.trace.get(), op.step, op.node, op.judgement == Judgement::corruption});
+    }
+  return all;
+}
+
+AuditOptions audit_options(const Json& hello) {
+  AuditOptions options;
+  for (const auto& [op, facts] : hello.at("ops").items()) {
+    if (!facts.contains("arithmetic")) continue;
+    for (const auto& [variant, arithmetic] : facts.at("arithmetic").items()) {
+      Arithmetic declared;
+      declared.declared = true;
+      const auto accumulate = arithmetic.value("accumulate", "f32");
+      declared.in_dtype = accumulate == "dtype";
+      if (!declared.in_dtype)
+        if (const auto dtype = parse_dtype(accumulate)) declared.accumulate = *dtype;
+      options.arithmetic[op + "." + variant] = declared;
+      if (!facts.at("variants").empty() && facts.at("variants").front() == variant) options.arithmetic[op] = declared;
+    }
+  }
+  return options;
+}
+
+Result<AuditedRun> run_and_audit(Session& session, const Model& model, UsedWeights& weights, const Arm& arm, const std::string& purpose) {
+  AuditedRun run;
+  run.arm = arm;
+  CULPRIT_TRY(run.made, session.run(arm.plan, purpose));
+  CULPRIT_TRY(auto reports, audit(model, weights, {run.made.trace.get()}, audit_options(session.hello())));
+  run.report = std::move(reports.front());
+  return run;
+}
+
+Result<Exploration> explore(Session& session, const Model& model, UsedWeights& weights, const std::vector<Arm>& arms) {
+  Exploration exploration;
+  std::vector<const Trace*> traces;
+  for (const auto& arm : arms) {
+    if (!arm.needs_op.empty() && !session.offers(arm.needs_op, arm.needs_variant)) {
+      exploration.skipped.push_back(fmt::format("arm {}: the engine has no {} variant of {}", arm.name, arm.needs_variant, arm.needs_op));
+      continue;
+    }
+    AuditedRun run;
+    run.arm = arm;
+    CULPRIT_TRY(run.made, session.run(arm.plan, arm.what));
+    traces.push_back(run.made.trace.get());
+    exploration.runs.push_back(std::move(run));
+  }
+  CULPRIT_TRY(auto reports, audit(model, weights, traces, audit_options(session.hello())));
+  for (std::size_t i = 0; i < reports.size(); ++i) exploration.runs[i].report = std::move(reports[i]);
+  return exploration;
+}
+
+}  // namespace culprit

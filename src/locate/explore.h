@@ -1,0 +1,45 @@
+#pragma once
+// Exploration: runs the arms, audits every op of every run, and keeps what was seen in the form that condition, explanation and proof need.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arm/arms.h"
+#include "audit/audit.h"
+#include "locate/condition.h"
+#include "locate/explain.h"
+#include "locate/session.h"
+
+namespace culprit {
+
+struct AuditedRun {
+  Arm arm;
+  Made made;
+  AuditReport report;
+};
+
+/// Everything that one exploration saw.
+struct Exploration {
+  std::vector<AuditedRun> runs;
+  std::vector<std::string> skipped;    // arms that were not run, with the reason
+
+  [[nodiscard]] const AuditedRun* find(const std::string& arm) const;
+  /// Kinds of op with a corruption, in graph order of their first one.
+  [[nodiscard]] std::vector<Op> corrupted_ops(const Graph& graph) const;
+  /// Every judged place of `op`.
+  [[nodiscard]] std::vector<Observation> observations(const Graph& graph, Op op) const;
+  /// Every recorded output of `op`.
+  [[nodiscard]] std::vector<RecordedOp> records(const Graph& graph, Op op) const;
+};
+
+/// Arithmetic that the engine's hello declares, by op, for the variants of `plan`.
+[[nodiscard]] AuditOptions audit_options(const Json& hello);
+
+/// Runs one arm and audits it.
+[[nodiscard]] Result<AuditedRun> run_and_audit(Session& session, const Model& model, UsedWeights& weights, const Arm& arm, const std::string& purpose);
+
+/// Runs `arms` (those that the engine offers), then audits all traces together.
+[[nodiscard]] Result<Exploration> explore(Session& session, const Model& model, UsedWeights& weights, const std::vector<Arm>& arms);
+
+}  // namespace culprit
