@@ -29,8 +29,17 @@ constexpr Wide power_of_two(int exponent) {
     return std::bit_cast<Wide>(static_cast<std::uint32_t>(exponent + 127) << 23);
 }
 
-/// Rounds `value` once, to nearest, ties to even, to a 16-bit format of kFraction stored fraction bits. Without branches, so that loops
-/// over it vectorise. NaN keeps its sign and becomes quiet.
+/// condition ? x : y. With 32 bits in a form that the compiler cannot turn into a branch around the arithmetic of x, which would keep loops
+/// from being vectorised; baseline x86-64 has no 64-bit vector comparison, and there scalar code is faster.
+template <class Bits>
+constexpr Bits select(bool condition, Bits x, Bits y) {
+  if constexpr (sizeof(Bits) == 8) return condition ? x : y;
+  const Bits mask = Bits(0) - Bits(condition);
+  return (x & mask) | (y & ~mask);
+}
+
+/// Rounds `value` once, to nearest, ties to even, to a 16-bit format of kFraction stored fraction bits. NaN keeps its sign and becomes
+/// quiet.
 template <int kFraction, class Wide>
 std::uint16_t narrow(Wide value) {
   using Bits = std::conditional_t<sizeof(Wide) == 8, std::uint64_t, std::uint32_t>;
@@ -48,7 +57,7 @@ std::uint16_t narrow(Wide value) {
   // A carry runs into the exponent, which is what rounding up to the next power of two, or to infinity, means.
   const Bits rebiased = magnitude - (Bits(kWideBias - kBias) << kWideFraction);
   const Bits rounded = (rebiased + ((Bits(1) << (kShift - 1)) - 1) + ((rebiased >> kShift) & 1)) >> kShift;
-  const Bits normal = rounded < kInfinity ? rounded : kInfinity;
+  const Bits normal = select(rounded < kInfinity, rounded, kInfinity);
   // Subnormal results are multiples of 2^(1 - bias - fraction). Added to a power of two whose unit is just that, the value is rounded by
   // the addition, and the low bits of the sum count the multiples.
   constexpr Wide kMagic = power_of_two<Wide>(1 - kBias - kFraction + kWideFraction);
@@ -56,8 +65,8 @@ std::uint16_t narrow(Wide value) {
 
   constexpr Bits kSmallestNormal = Bits(kWideBias - kBias + 1) << kWideFraction;
   constexpr Bits kWideInfinity = Bits(2 * kWideBias + 1) << kWideFraction;
-  Bits result = magnitude < kSmallestNormal ? subnormal : normal;
-  result = magnitude > kWideInfinity ? kInfinity | kQuiet : result;
+  Bits result = select(magnitude < kSmallestNormal, subnormal, normal);
+  result = select(magnitude > kWideInfinity, kInfinity | kQuiet, result);
   return static_cast<std::uint16_t>(result | (bits >> (sizeof(Bits) * 8 - 16) & 0x8000));
 }
 constexpr int kF16Fraction = 10;
@@ -68,8 +77,8 @@ inline float widen_f16(std::uint16_t bits) {
   const std::uint32_t normal = body + (112u << 23);   // biases are 127 and 15
   const std::uint32_t special = body | 0x7f800000u;   // infinity, or a NaN with its payload
   const auto subnormal = std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(bits & 0x3ffu)) * 0x1p-24f);
-  std::uint32_t result = body < (1u << 23) ? subnormal : normal;
-  result = body >= (31u << 23) ? special : result;
+  std::uint32_t result = select(body < (1u << 23), subnormal, normal);
+  result = select(body >= (31u << 23), special, result);
   return std::bit_cast<float>(result | (bits & 0x8000u) << 16);
 }
 

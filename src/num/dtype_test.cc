@@ -231,15 +231,18 @@ TEST(Many, AgreesWithOneByOneAtAnyAlignment) {
     for (std::size_t i = 0; i < kCount; ++i) {
       const double expected = load(dtype, source.data() + 1 + i * size);
       ASSERT_EQ(bits_of(doubles[i]), bits_of(expected)) << name_of(dtype) << i;
-      if (dtype != DType::i64) {  // i64 goes to f32 in one rounding, not by way of f64
+      // i64 goes to f32 in one rounding, not by way of f64. A signalling NaN may become quiet.
+      if (dtype != DType::i64 && !std::isnan(expected)) {
         ASSERT_EQ(std::bit_cast<std::uint32_t>(floats[i]), std::bit_cast<std::uint32_t>(static_cast<float>(expected)))
             << name_of(dtype) << i;
       }
+      ASSERT_TRUE(dtype == DType::i64 || std::isnan(floats[i]) == std::isnan(expected)) << name_of(dtype) << i;
       unsigned char one[8];
       store(dtype, one, doubles[i]);
       ASSERT_EQ(std::memcmp(one, from_doubles.data() + 1 + i * size, size), 0) << name_of(dtype) << i;
       store(dtype, one, static_cast<double>(floats[i]));
-      ASSERT_EQ(std::memcmp(one, from_floats.data() + 1 + i * size, size), 0) << name_of(dtype) << i;
+      const bool signalling = dtype == DType::f32 && std::isnan(floats[i]);  // stored from f32 as it is, from f64 quietened
+      ASSERT_TRUE(signalling || std::memcmp(one, from_floats.data() + 1 + i * size, size) == 0) << name_of(dtype) << i;
     }
   }
 }
