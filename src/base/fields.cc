@@ -56,7 +56,8 @@ void Fields::missing(const char* key) {
 }
 
 void Fields::wrong(const char* key, const Json& value) {
-  if (first_error_.empty()) first_error_ = fmt::format("{}: field '{}' has the wrong type or is out of range: {}", what_, key, excerpt_of(value));
+  if (first_error_.empty())
+    first_error_ = fmt::format("{}: field '{}' has the wrong type or is out of range: {}", what_, key, excerpt_of(value));
 }
 
 Result<void> Fields::done(bool others_allowed) const {

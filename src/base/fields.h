@@ -15,7 +15,8 @@
 
 namespace culprit {
 
-// Each reads `json` into `out` without any conversion that could lose something (1.5 is no int, true is no number); false when it does not fit.
+// Each reads `json` into `out` without any conversion that could lose something (1.5 is no int, true is no number); false when it does not
+// fit.
 [[nodiscard]] bool read_json(const Json& json, bool& out);
 [[nodiscard]] bool read_json(const Json& json, std::string& out);
 [[nodiscard]] bool read_json(const Json& json, std::filesystem::path& out);

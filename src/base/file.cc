@@ -29,6 +29,8 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   [[nodiscard]] int get() const { return value_; }
+  /// For those who must know: network file systems report a full disk here.
+  int close() { return ::close(std::exchange(value_, -1)); }
 
  private:
   int value_;
@@ -39,6 +41,23 @@ int open_retrying(const std::filesystem::path& path, int flags, mode_t mode = 0)
   do descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
   while (descriptor < 0 && errno == EINTR);
   return descriptor;
+}
+
+tl::unexpected<Error> refused(std::string_view what, const std::filesystem::path& path, int error) {
+  return fail("file-write", fmt::format("{}: {}", what, reason_of(error)), path.string(), error);
+}
+
+Result<void> write_all(int descriptor, std::span<const std::byte> bytes, const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const auto written = ::write(descriptor, bytes.data(), std::min(bytes.size(), kWriteBytesMax));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {  // 0 for a non-empty request would loop for ever; no errno comes with it
+      const int error = written < 0 ? errno : ENOSPC;
+      return refused(fmt::format("{} bytes remain unwritten", bytes.size()), path, error);
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
 }
 }  // namespace
 
@@ -70,7 +89,7 @@ Result<FileWriter> FileWriter::create(const std::filesystem::path& path) {
   writer.temporary_ = path;
   writer.temporary_ += ".tmp";
   writer.descriptor_ = open_retrying(writer.temporary_, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  if (writer.descriptor_ < 0) return fail("file-write", fmt::format("cannot create: {}", reason_of(errno)), writer.temporary_.string());
+  if (writer.descriptor_ < 0) return refused("cannot create", writer.temporary_, errno);
   return writer;
 }
 
@@ -102,15 +121,7 @@ Result<void> FileWriter::flush() {
 }
 
 Result<void> FileWriter::write_now(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const auto written = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kWriteBytesMax));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0)  // 0 for a non-empty request would loop for ever; no errno comes with it
-      return fail("file-write", fmt::format("{} bytes remain unwritten: {}", bytes.size(), reason_of(written < 0 ? errno : ENOSPC)),
-                  path_.string());
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
+  return write_all(descriptor_, bytes, path_);
 }
 
 Result<void> FileWriter::commit() {
@@ -120,7 +131,7 @@ Result<void> FileWriter::commit() {
   if (error == 0 && std::rename(temporary_.c_str(), path_.c_str()) != 0) error = errno;
   if (error == 0) return {};
   ::unlink(temporary_.c_str());
-  return fail("file-write", fmt::format("cannot complete: {}", reason_of(error)), path_.string());
+  return refused("cannot complete", path_, error);
 }
 
 Result<void> write_file_whole(const std::filesystem::path& path, std::span<const std::byte> bytes) {
@@ -132,6 +143,19 @@ Result<void> write_file_whole(const std::filesystem::path& path, std::span<const
 Result<void> write_file_whole(const std::filesystem::path& path, std::string_view text) {
   return write_file_whole(path, std::as_bytes(std::span(text.data(), text.size())));
 }
+
+Result<void> append_file(const std::filesystem::path& path, std::string_view text) {
+  Descriptor descriptor(open_retrying(path, O_WRONLY | O_CREAT | O_APPEND, 0666));
+  struct stat status {};
+  if (descriptor.get() < 0 || ::fstat(descriptor.get(), &status) != 0) return refused("cannot append", path, errno);
+  auto written = write_all(descriptor.get(), std::as_bytes(std::span(text.data(), text.size())), path);
+  if (written && descriptor.close() != 0) written = refused("cannot append", path, errno);
+  // By name, because a failed close has taken the descriptor. Should even this fail, readers still stop at the last whole line.
+  if (!written) static_cast<void>(::truncate(path.c_str(), status.st_size) == 0);  // the comparison marks the result as seen
+  return written;
+}
+
+bool is_disk_full(const Error& error) { return error.system == ENOSPC || error.system == EDQUOT || error.system == EFBIG; }
 
 Result<std::string> read_file(const std::filesystem::path& path) {
   const Descriptor descriptor(open_retrying(path, O_RDONLY));

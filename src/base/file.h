@@ -58,6 +58,10 @@ class FileWriter {
 /// Writes to PATH.tmp, then renames: after a crash the file is whole or absent. Error ids: file-write.
 [[nodiscard]] Result<void> write_file_whole(const std::filesystem::path& path, std::span<const std::byte> bytes);
 [[nodiscard]] Result<void> write_file_whole(const std::filesystem::path& path, std::string_view text);
+/// Appends to a file that it makes if missing; after a failure the file is as it was. One writer at a time. Error ids: file-write.
+[[nodiscard]] Result<void> append_file(const std::filesystem::path& path, std::string_view text);
+/// True for an error of the writers above that says there is no room: disk, quota or file size limit.
+[[nodiscard]] bool is_disk_full(const Error& error);
 /// Error ids: file-missing.
 [[nodiscard]] Result<std::string> read_file(const std::filesystem::path& path);
 

@@ -8,18 +8,19 @@
 namespace culprit {
 
 /// What went wrong. `id` is one of base/error_ids.h; `message` is lower case without a final stop and holds expected and actual
-/// numbers; `where` is a file and offset, a tap, or empty.
+/// numbers; `where` is a file and offset, a tap, or empty; `system` is the errno when the system refused, else 0.
 struct Error {
   std::string id;
   std::string message;
   std::string where;
+  int system = 0;
 };
 
 template <class T>
 using Result = tl::expected<T, Error>;
 
-[[nodiscard]] inline tl::unexpected<Error> fail(std::string_view id, std::string message, std::string where = {}) {
-  return tl::unexpected<Error>(Error{std::string(id), std::move(message), std::move(where)});
+[[nodiscard]] inline tl::unexpected<Error> fail(std::string_view id, std::string message, std::string where = {}, int system = 0) {
+  return tl::unexpected<Error>(Error{std::string(id), std::move(message), std::move(where), system});
 }
 
 /// "error[gguf-truncated]: model.gguf @ 1024: expected 32 bytes, 7 remain"

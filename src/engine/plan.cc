@@ -56,8 +56,8 @@ Result<void> validate_rows(const RunPlan& plan) {
   if (plan.sequences.empty() || plan.sequences[0].empty()) return fail("tokens-invalid", "there are no tokens");
   for (std::size_t row = 0; row < plan.sequences.size(); ++row)
     if (plan.sequences[row].size() != plan.sequences[0].size())
-      return invalid(
-          fmt::format("row {} has {} tokens, row 0 has {}; rows are of equal length", row, plan.sequences[row].size(), plan.sequences[0].size()));
+      return invalid(fmt::format("row {} has {} tokens, row 0 has {}; rows are of equal length", row, plan.sequences[row].size(),
+                                 plan.sequences[0].size()));
   if (!plan.sequence_ids.empty() && plan.sequence_ids.size() != plan.sequences.size())
     return invalid(fmt::format("expected {} sequence ids, one a row, got {}", plan.sequences.size(), plan.sequence_ids.size()));
   if (plan.position_base < 0) return invalid(fmt::format("position base {} is negative", plan.position_base));
