@@ -240,7 +240,7 @@ std::size_t size_of(DType dtype) {
 std::string_view name_of(DType dtype) {
   for (const auto& name : kNames)
     if (name.dtype == dtype) return name.text;
-  assert(!"a dtype without a name");
+  assert(false && "a dtype without a name");
   return {};
 }
 
@@ -290,7 +290,7 @@ Rounding rounding_of(DType dtype) {
     default:
       break;
   }
-  assert(!"rounding_of needs a float dtype");
+  assert(false && "rounding_of needs a float dtype");
   return {};
 }
 
