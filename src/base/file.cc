@@ -12,29 +12,14 @@
 #include <system_error>
 #include <utility>
 
+#include "base/descriptor.h"
+
 namespace culprit {
 namespace {
 constexpr std::size_t kBufferBytes = std::size_t{1} << 16;
 constexpr std::size_t kWriteBytesMax = std::size_t{1} << 30;  // macOS refuses a single write of 2 GiB or more
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
-
-/// Closes a descriptor on every way out.
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return value_; }
-  /// For those who must know: network file systems report a full disk here.
-  int close() { return ::close(std::exchange(value_, -1)); }
-
- private:
-  int value_;
-};
 
 int open_retrying(const std::filesystem::path& path, int flags, mode_t mode = 0) {
   int descriptor = -1;
