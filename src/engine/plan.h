@@ -18,12 +18,14 @@ namespace culprit {
 enum class WeightSource { engine, culprit };  // the engine's own loader, or handed in
 enum class Sync { lazy, each_op, each_layer };
 
+// Initialisers that look idle let designated ones leave a member out without a warning.
+
 /// What a driver loads once and runs many times.
 struct LoadPlan {
-  std::filesystem::path model;
+  std::filesystem::path model = {};
   DType dtype = DType::f32;
   WeightSource weights = WeightSource::culprit;
-  GgufReadFault weight_fault;   // culprit's weights only
+  GgufReadFault weight_fault = {};  // culprit's weights only
 };
 
 /// Makes an op right, or replaces a tap's tensor, at matching taps and steps.
@@ -34,10 +36,10 @@ struct Intervention {
     replace,  // the tap's tensor is read from a safetensors file under the tap's key "TAP@STEP" or "TAP"
   };
   Kind kind = Kind::exact;
-  std::string tap;                 // glob over output taps
-  std::vector<int> steps;          // empty: all
-  std::string variant;             // for variant: "composed"
-  std::filesystem::path file;      // for replace
+  std::string tap = {};             // glob over output taps
+  std::vector<int> steps = {};      // empty: all
+  std::string variant = {};         // for variant: "composed"
+  std::filesystem::path file = {};  // for replace
 };
 
 struct RunPlan {
