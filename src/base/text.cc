@@ -2,26 +2,27 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 #include <vector>
 
 namespace culprit {
 namespace {
 
-// Levenshtein distance, case-insensitive, one row at a time.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
+// Insertions, deletions, substitutions and swaps of neighbours, each counted once (optimal string alignment), case-insensitive.
+std::size_t edit_distance(std::string_view expected, std::string_view actual) {
   const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
+  std::vector<std::size_t> two_above, above, row(actual.size() + 1);
+  for (std::size_t j = 0; j <= actual.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= expected.size(); ++i) {
+    two_above = std::exchange(above, row);
     row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const auto substituted = diagonal + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    for (std::size_t j = 1; j <= actual.size(); ++j) {
+      const auto e = lower(expected[i - 1]), a = lower(actual[j - 1]);
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (e == a ? 0 : 1)});
+      if (i > 1 && j > 1 && e == lower(actual[j - 2]) && a == lower(expected[i - 2])) row[j] = std::min(row[j], two_above[j - 2] + 1);
     }
   }
-  return row[b.size()];
+  return row[actual.size()];
 }
 
 }  // namespace

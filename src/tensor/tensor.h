@@ -61,6 +61,8 @@ class Tensor {
   [[nodiscard]] std::span<std::byte> mutable_bytes();
   /// Bytes of a contiguous tensor, in order; asserts otherwise.
   [[nodiscard]] std::span<const std::byte> contiguous_bytes() const;
+  /// All bytes that the layout's offset and strides are relative to, whatever the layout; the first element is at offset * size_of(dtype).
+  [[nodiscard]] std::span<const std::byte> storage() const { return storage_; }
   void set(std::span<const std::int64_t> index, double value);
   void set(std::initializer_list<std::int64_t> index, double value) { set(std::span(index.begin(), index.size()), value); }
 

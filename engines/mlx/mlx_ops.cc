@@ -1,0 +1,113 @@
+#include "mlx_ops.h"
+
+#include <fmt/format.h>
+
+#include "mlx_rope.h"
+
+namespace culprit::mlx_engine {
+namespace {
+
+const mx::array& input(const kit::OpRequest& request, std::size_t index) { return unwrap(request.inputs[index]); }
+
+mx::array f32(const mx::array& x) { return mx::astype(x, mx::float32); }
+
+Result<mx::array> dense_weight(const kit::OpRequest& request) {
+  if (request.weight == nullptr || request.weight->dense == nullptr) return fail("not-supported", "the op has no dense weight");
+  return unwrap(request.weight->dense);
+}
+
+Result<mx::array> embedding_take(const kit::OpRequest& request) {
+  CULPRIT_TRY(const auto table, dense_weight(request));
+  std::vector<std::int32_t> ids;
+  for (const auto& row : request.tokens) ids.insert(ids.end(), row.begin(), row.end());
+  const auto rows = static_cast<std::int64_t>(request.tokens.size());
+  const auto per_row = rows == 0 ? 0 : static_cast<std::int64_t>(request.tokens[0].size());
+  if (rows * per_row != static_cast<std::int64_t>(ids.size())) return fail("tokens-invalid", "rows of tokens have unequal lengths");
+  CULPRIT_TRY(auto shape, to_mlx(Shape{rows, per_row}));
+  return mx::take(table, mx::array(ids.begin(), std::move(shape), mx::int32), 0);
+}
+
+Result<mx::array> rms_norm_fused(const kit::OpRequest& request) {
+  CULPRIT_TRY(const auto weight, dense_weight(request));
+  return mx::fast::rms_norm(input(request, 0), weight, static_cast<float>(request.facts->norm_epsilon));
+}
+
+Result<mx::array> rms_norm_composed(const kit::OpRequest& request) {
+  CULPRIT_TRY(const auto weight, dense_weight(request));
+  const auto x = f32(input(request, 0));
+  const auto mean = mx::mean(mx::square(x), -1, true);
+  const auto inverse = mx::rsqrt(mx::add(mean, mx::array(static_cast<float>(request.facts->norm_epsilon))));
+  return mx::astype(mx::multiply(mx::multiply(x, inverse), f32(weight)), input(request, 0).dtype());
+}
+
+Result<mx::array> linear_dense(const kit::OpRequest& request) {
+  CULPRIT_TRY(const auto weight, dense_weight(request));
+  return mx::matmul(input(request, 0), mx::swapaxes(weight, 0, 1));
+}
+
+Result<mx::array> linear_quantized(const kit::OpRequest& request) {
+  const auto* weight = request.weight;
+  if (weight == nullptr || weight->packed == nullptr) return fail("not-supported", "the weight is not quantised: use linear=dense");
+  const auto& x = input(request, 0);
+  return mx::quantized_matmul(x, unwrap(weight->packed), mx::astype(unwrap(weight->scales), x.dtype()),
+                              mx::astype(unwrap(weight->biases), x.dtype()), true, weight->group, weight->bits);
+}
+
+Result<mx::array> sdpa_fused(const kit::OpRequest& request) {
+  const bool masked = request.causal && input(request, 0).shape(2) > 1;
+  return mx::fast::scaled_dot_product_attention(input(request, 0), input(request, 1), input(request, 2), static_cast<float>(request.scale),
+                                                masked ? "causal" : "");
+}
+
+Result<mx::array> sdpa_composed(const kit::OpRequest& request) {
+  const auto& q = input(request, 0);
+  const auto& k = input(request, 1);
+  const int rows = q.shape(0), heads = q.shape(1), tokens = q.shape(2), channels = q.shape(3), kv_heads = k.shape(1), slots = k.shape(2);
+  if (kv_heads == 0 || heads % kv_heads != 0)
+    return fail("tensor-layout", fmt::format("{} query heads do not share {} kv heads evenly", heads, kv_heads));
+  // Query heads of one kv head share an axis, so that the kv heads broadcast.
+  const auto grouped = mx::reshape(f32(q), mx::Shape{rows, kv_heads, heads / kv_heads, tokens, channels});
+  const auto keys = mx::expand_dims(f32(k), 2);
+  const auto values = mx::expand_dims(f32(input(request, 2)), 2);
+  auto scores = mx::matmul(mx::multiply(grouped, mx::array(static_cast<float>(request.scale))), mx::swapaxes(keys, -1, -2));
+  if (request.causal) {  // token t of this step is at slot slots - tokens + t and sees all up to itself
+    const auto own_slot = mx::reshape(mx::arange(slots - tokens, slots, 1), mx::Shape{tokens, 1});
+    const auto visible = mx::less_equal(mx::reshape(mx::arange(0, slots, 1), mx::Shape{1, slots}), own_slot);
+    scores = mx::add(scores, mx::where(visible, mx::array(0.0F), mx::array(-std::numeric_limits<float>::infinity())));
+  }
+  const auto mixed = mx::matmul(mx::softmax(scores, -1, true), values);
+  return mx::astype(mx::reshape(mixed, mx::Shape{rows, heads, tokens, input(request, 2).shape(3)}), q.dtype());
+}
+
+Result<mx::array> swiglu_composed(const kit::OpRequest& request) {
+  const auto& gate = input(request, 0);
+  return mx::multiply(mx::multiply(gate, mx::sigmoid(gate)), input(request, 1));
+}
+
+Result<mx::array> add_eager(const kit::OpRequest& request) { return mx::add(input(request, 0), input(request, 1)); }
+
+constexpr OpVariant kVariants[] = {
+    {Op::embedding, "take", "f32", embedding_take},
+    {Op::rms_norm, "fused", "f32", rms_norm_fused},
+    {Op::rms_norm, "composed", "f32", rms_norm_composed},
+    {Op::linear, "dense", "f32", linear_dense},
+    {Op::linear, "quantized", "dtype", linear_quantized},
+    {Op::rope, "fused", "f32", rope_fused},
+    {Op::rope, "composed", "f32", rope_composed},
+    {Op::sdpa, "fused", "f32", sdpa_fused},
+    {Op::sdpa, "composed", "f32", sdpa_composed},
+    {Op::swiglu, "composed", "f32", swiglu_composed},
+    {Op::add, "eager", "f32", add_eager},
+};
+
+}  // namespace
+
+std::span<const OpVariant> op_variants() { return kVariants; }
+
+const OpVariant* find_variant(Op op, std::string_view name) {
+  for (const auto& variant : kVariants)
+    if (variant.op == op && name == variant.name) return &variant;
+  return nullptr;
+}
+
+}  // namespace culprit::mlx_engine

@@ -1,0 +1,29 @@
+#pragma once
+// Runs a program to its end without a shell, its output appended to a log file.
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace culprit {
+
+struct Finished {
+  int exit_code = 0;  // meaningful when signal is 0
+  int signal = 0;
+  bool timed_out = false;
+  [[nodiscard]] bool ok() const { return exit_code == 0 && signal == 0 && !timed_out; }
+  /// "exit code 2", "signal 9", "no end within 600 s"
+  [[nodiscard]] std::string reason(std::chrono::seconds limit) const;
+};
+
+/// argv[0] is looked up on PATH. stdin is empty; stdout and stderr go to the end of `log`. The program stays in the caller's process group,
+/// so that an interrupt from the terminal reaches it; at the limit it gets SIGTERM, then SIGKILL. Error ids: engine-start.
+[[nodiscard]] Result<Finished> run_program(const std::vector<std::string>& argv, const std::filesystem::path& log,
+                                           std::chrono::seconds limit);
+
+/// The last lines of a log that are not blank, joined by " | "; empty when it cannot be read.
+[[nodiscard]] std::string last_lines(const std::filesystem::path& log, std::size_t count);
+
+}  // namespace culprit
