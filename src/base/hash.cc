@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <system_error>
 #include <vector>
 
@@ -19,6 +20,12 @@ std::string hex(std::span<const unsigned char> digest) {
   std::string text;
   for (const auto byte : digest) fmt::format_to(std::back_inserter(text), "{:02x}", byte);
   return text;
+}
+
+std::string hex(XXH128_hash_t hash) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, hash);
+  return hex(std::span<const unsigned char>(canonical.digest));
 }
 
 class Sha256 {
@@ -40,11 +47,18 @@ class Sha256 {
 };
 }  // namespace
 
-std::string xxh3_128(std::span<const std::byte> bytes) {
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
-  return hex(canonical.digest);
+std::string xxh3_128(std::span<const std::byte> bytes) { return hex(XXH3_128bits(bytes.data(), bytes.size())); }
+
+Xxh3Stream::Xxh3Stream() : state_(XXH3_createState(), [](void* state) { XXH3_freeState(static_cast<XXH3_state_t*>(state)); }) {
+  if (!state_) throw std::bad_alloc();
+  XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_.get()));
 }
+
+void Xxh3Stream::add(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(static_cast<XXH3_state_t*>(state_.get()), bytes.data(), bytes.size());
+}
+
+std::string Xxh3Stream::finish() const { return hex(XXH3_128bits_digest(static_cast<const XXH3_state_t*>(state_.get()))); }
 
 std::string sha256(std::span<const std::byte> bytes) {
   Sha256 hash;

@@ -2,6 +2,7 @@
 // The decode graph: one list of nodes in execution order. The reference engine runs it, drivers walk it, the auditor re-does its nodes,
 // and taps are named by it. Tensors: activations [row, token, channel], heads [row, head, token, channel],
 // caches [row, kv_head, slot, channel], logits [row, token, vocab].
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,7 @@ struct Node {
 
 class Graph {
  public:
+  /// The facts must be those that check_facts (decode/architecture.h) accepts.
   explicit Graph(Facts facts);
   [[nodiscard]] const Facts& facts() const { return facts_; }
   [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
@@ -48,6 +50,7 @@ class Graph {
  private:
   Facts facts_;
   std::vector<Node> nodes_;
+  std::map<std::string, int, std::less<>> index_;  // by output
 };
 
 /// "layers.12.q_rope" -> "q_rope"; "logits" -> "logits".

@@ -33,6 +33,9 @@ class Model {
   [[nodiscard]] const std::string& kind() const { return kind_; }
 
  private:
+  [[nodiscard]] static Result<Model> open_gguf(const std::filesystem::path& path);
+  [[nodiscard]] static Result<Model> open_folder(const std::filesystem::path& path);
+
   std::filesystem::path path_;
   std::string kind_;
   std::shared_ptr<const Graph> graph_;
@@ -42,7 +45,8 @@ class Model {
   std::shared_ptr<const std::map<std::string, Tensor>> tensors_;
 };
 
-/// A small random llama for tests and model-free runs: every weight normal with the scale 1/sqrt(fan_in), seeded; f32.
+/// A small random llama for tests and model-free runs: every matrix normal with the scale 1/sqrt(fan_in), norms around 1,
+/// seeded by tensor name; f32; the same bits on every platform.
 /// Default: hidden 48, 3 layers, 6 heads, 3 kv heads (not powers of two), head 8, mlp 80, vocab 97.
 struct RandomModel {
   Facts facts;

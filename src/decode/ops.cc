@@ -1,0 +1,207 @@
+#include "decode/ops.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "base/pool.h"
+
+namespace culprit {
+namespace {
+constexpr std::size_t kElementsPerTask = 1 << 14;
+
+/// Blocks of rows so that each task has about kElementsPerTask elements.
+std::size_t grain_for(std::int64_t row_elements) {
+  return std::max<std::size_t>(1, kElementsPerTask / static_cast<std::size_t>(std::max<std::int64_t>(1, row_elements)));
+}
+
+template <class Combine>
+Array elementwise(const Array& x, const Array& y, Combine&& combine) {
+  assert(x.shape == y.shape);
+  Array result{x.shape, std::vector<double>(x.values.size())};
+  parallel_for(x.values.size(), kElementsPerTask, [&](std::size_t begin, std::size_t end) {
+    for (auto i = begin; i < end; ++i) result.values[i] = combine(x.values[i], y.values[i]);
+  });
+  return result;
+}
+
+/// Swaps the middle axes of [a, b, c, channel].
+std::vector<double> swap_middle(const std::vector<double>& values, std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t channels) {
+  std::vector<double> result(values.size());
+  for (std::int64_t i = 0; i < a; ++i)
+    for (std::int64_t j = 0; j < b; ++j)
+      for (std::int64_t k = 0; k < c; ++k)
+        std::copy_n(values.begin() + ((i * b + j) * c + k) * channels, channels, result.begin() + ((i * c + k) * b + j) * channels);
+  return result;
+}
+}  // namespace
+
+Array to_array(const Tensor& tensor) { return {tensor.shape(), tensor.values()}; }
+
+Tensor to_tensor(const Array& array, DType dtype) { return Tensor::from_values(dtype, array.shape, array.values); }
+
+Array embedding(const Tensor& table, const std::vector<std::vector<int>>& tokens) {
+  assert(table.rank() == 2);
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  const auto count = rows == 0 ? 0 : static_cast<std::int64_t>(tokens[0].size());
+  const auto channels = table.dim(1);
+  const auto row_bytes = channels * static_cast<std::int64_t>(size_of(table.dtype()));
+  const auto bytes = table.contiguous_bytes();
+  Array result{{rows, count, channels}, std::vector<double>(static_cast<std::size_t>(rows * count * channels))};
+  auto* out = result.values.data();
+  for (const auto& row : tokens) {
+    assert(static_cast<std::int64_t>(row.size()) == count);
+    for (const int token : row) {
+      assert(0 <= token && token < table.dim(0));
+      load_many(table.dtype(), bytes.data() + token * row_bytes, static_cast<std::size_t>(channels), out);
+      out += channels;
+    }
+  }
+  return result;
+}
+
+Array rms_norm(const Array& x, std::span<const double> weight, double epsilon) {
+  assert(!x.shape.empty() && x.shape.back() == static_cast<std::int64_t>(weight.size()));
+  const auto channels = weight.size();
+  Array result{x.shape, std::vector<double>(x.values.size())};
+  if (channels == 0) return result;
+  parallel_for(x.values.size() / channels, grain_for(x.shape.back()), [&](std::size_t begin, std::size_t end) {
+    for (auto row = begin; row < end; ++row) {
+      const double* in = x.values.data() + row * channels;
+      double* out = result.values.data() + row * channels;
+      double squares = 0;
+      for (std::size_t i = 0; i < channels; ++i) squares += in[i] * in[i];
+      const double root = std::sqrt(squares / static_cast<double>(channels) + epsilon);
+      for (std::size_t i = 0; i < channels; ++i) out[i] = in[i] / root * weight[i];
+    }
+  });
+  return result;
+}
+
+std::vector<double> rope_frequencies(const RopeFacts& facts) {
+  std::vector<double> frequencies(static_cast<std::size_t>(facts.dims / 2));
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    const double plain = std::pow(facts.base, -2.0 * static_cast<double>(i) / facts.dims);
+    double& frequency = frequencies[i];
+    frequency = plain;
+    if (facts.scaling == RopeScaling::linear) frequency = plain / facts.factor;
+    if (facts.scaling == RopeScaling::llama3) {
+      // As in `apply_scaling` of Meta's llama-models (Llama 3.1): long waves are slowed by the factor, short ones kept, and between the two
+      // limits the share of the kept one falls linearly with the number of waves in the original context.
+      const double waves = facts.original_context * plain / (2 * std::numbers::pi);
+      const double kept = (waves - facts.low_frequency_factor) / (facts.high_frequency_factor - facts.low_frequency_factor);
+      frequency = std::clamp(kept, 0.0, 1.0) * plain + (1 - std::clamp(kept, 0.0, 1.0)) * plain / facts.factor;
+    }
+  }
+  return frequencies;
+}
+
+Array rope(const Array& x, const RopeFacts& facts, const std::vector<std::vector<std::int64_t>>& position) {
+  assert(x.shape.size() == 4);
+  const auto heads = static_cast<std::size_t>(x.shape[1]);
+  const auto tokens = static_cast<std::size_t>(x.shape[2]);
+  const auto channels = static_cast<std::size_t>(x.shape[3]);
+  const auto frequencies = rope_frequencies(facts);
+  const auto half = frequencies.size();
+  assert(position.size() == static_cast<std::size_t>(x.shape[0]) && 2 * half <= channels);
+  // Pair i is channels (i, i + half) or (2i, 2i + 1).
+  const bool interleaved = facts.pairing == RopePairing::interleaved;
+  const std::size_t pair_step = interleaved ? 2 : 1;
+  const std::size_t partner = interleaved ? 1 : half;
+  Array result = x;
+  parallel_for(position.size() * tokens, grain_for(static_cast<std::int64_t>(heads * channels)), [&](std::size_t begin, std::size_t end) {
+    for (auto i = begin; i < end; ++i) {
+      const auto row = i / tokens;
+      const auto token = i % tokens;
+      assert(position[row].size() == tokens);
+      const auto at = static_cast<double>(position[row][token]);
+      for (std::size_t pair = 0; pair < half; ++pair) {
+        const double angle = at * frequencies[pair];
+        const double cosine = std::cos(angle);
+        const double sine = std::sin(angle);
+        for (std::size_t head = 0; head < heads; ++head) {
+          const auto first = ((row * heads + head) * tokens + token) * channels + pair * pair_step;
+          const double p = x.values[first];
+          const double q = x.values[first + partner];
+          result.values[first] = p * cosine - q * sine;
+          result.values[first + partner] = p * sine + q * cosine;
+        }
+      }
+    }
+  });
+  return result;
+}
+
+Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const Coordinates& at) {
+  assert(q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4);
+  const auto rows = static_cast<std::size_t>(q.shape[0]);
+  const auto heads = static_cast<std::size_t>(q.shape[1]);
+  const auto tokens = static_cast<std::size_t>(q.shape[2]);
+  const auto channels = static_cast<std::size_t>(q.shape[3]);
+  const auto kv_heads = static_cast<std::size_t>(k.shape[1]);
+  const auto slots = static_cast<std::size_t>(k.shape[2]);
+  const auto value_channels = static_cast<std::size_t>(v.shape[3]);
+  assert(k.shape[3] == q.shape[3] && v.shape[1] == k.shape[1] && v.shape[2] == k.shape[2] && kv_heads > 0 && heads % kv_heads == 0);
+  assert(at.position.size() == rows && at.slot.size() == rows);
+  Array result{{q.shape[0], q.shape[1], q.shape[2], v.shape[3]}, std::vector<double>(rows * heads * tokens * value_channels)};
+  const auto work = static_cast<std::int64_t>(slots * (channels + value_channels));
+  parallel_for(rows * heads * tokens, grain_for(work), [&](std::size_t begin, std::size_t end) {
+    std::vector<std::size_t> seen;
+    std::vector<double> scores;
+    for (auto i = begin; i < end; ++i) {
+      const auto token = i % tokens;
+      const auto head = i / tokens % heads;
+      const auto row = i / (tokens * heads);
+      const auto kv_head = row * kv_heads + head / (heads / kv_heads);
+      const auto& slot_positions = at.slot[row];
+      const auto own_position = at.position[row][token];
+      assert(slot_positions.size() == slots);
+      const double* query = q.values.data() + i * channels;
+      double* out = result.values.data() + i * value_channels;
+      seen.clear();
+      scores.clear();
+      double largest = -std::numeric_limits<double>::infinity();
+      for (std::size_t slot = 0; slot < slots; ++slot) {
+        if (slot_positions[slot] < 0 || slot_positions[slot] > own_position) continue;
+        const double* key = k.values.data() + (kv_head * slots + slot) * channels;
+        double score = 0;
+        for (std::size_t c = 0; c < channels; ++c) score += query[c] * key[c];
+        score *= scale;
+        largest = std::max(largest, score);
+        seen.push_back(slot);
+        scores.push_back(score);
+      }
+      double total = 0;
+      for (double& score : scores) total += score = std::exp(score - largest);
+      for (std::size_t j = 0; j < seen.size(); ++j) {
+        const double* value = v.values.data() + (kv_head * slots + seen[j]) * value_channels;
+        for (std::size_t c = 0; c < value_channels; ++c) out[c] += scores[j] * value[c];
+      }
+      for (std::size_t c = 0; c < value_channels; ++c) out[c] /= total;  // 0 / 0 when nothing was seen
+    }
+  });
+  return result;
+}
+
+Array swiglu(const Array& gate, const Array& up) {
+  return elementwise(gate, up, [](double g, double u) { return g / (1 + std::exp(-g)) * u; });
+}
+
+Array add(const Array& x, const Array& y) {
+  return elementwise(x, y, [](double p, double q) { return p + q; });
+}
+
+Array split_heads(const Array& x, int heads) {
+  assert(x.shape.size() == 3 && heads > 0 && x.shape[2] % heads == 0);
+  const auto channels = x.shape[2] / heads;
+  return {{x.shape[0], heads, x.shape[1], channels}, swap_middle(x.values, x.shape[0], x.shape[1], heads, channels)};
+}
+
+Array merge_heads(const Array& x) {
+  assert(x.shape.size() == 4);
+  return {{x.shape[0], x.shape[2], x.shape[1] * x.shape[3]}, swap_middle(x.values, x.shape[0], x.shape[1], x.shape[2], x.shape[3])};
+}
+
+}  // namespace culprit

@@ -1,0 +1,89 @@
+// Random checkpoints that are the same on every platform: integers and correctly rounded operations only.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+#include <system_error>
+#include <vector>
+
+#include "decode/model.h"
+#include "decode/model_folder.h"
+#include "decode/model_weights.h"
+#include "format/safetensors.h"
+
+namespace culprit {
+namespace {
+/// Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, 2014.
+class SplitMix64 {
+ public:
+  explicit SplitMix64(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  /// Nearly normal with mean 0 and variance 1: the sum of 12 uniforms, which needs no logarithm of the platform's.
+  double normal() {
+    double sum = -6;
+    for (int i = 0; i < 6; ++i) {
+      const auto bits = next();
+      sum += static_cast<double>(bits >> 32) * 0x1p-32 + static_cast<double>(bits & 0xffffffffu) * 0x1p-32;
+    }
+    return sum;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// FNV-1a, so that each tensor has its own numbers whatever the others are.
+std::uint64_t hash_of(const std::string& name) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001b3u;
+  return hash;
+}
+
+Tensor random_weight(const WeightSpec& spec, std::uint64_t seed, bool looked_up) {
+  SplitMix64 mixer(seed);
+  SplitMix64 random(mixer.next() ^ hash_of(spec.canonical));
+  std::vector<double> values(static_cast<std::size_t>(element_count(spec.shape)));
+  const bool norm = spec.shape.size() == 1;
+  // A norm's weights lie around 1, as trained ones do; a table that is only looked up has no fan-in.
+  const double scale = norm ? 0.125 : looked_up ? 1 : 1 / std::sqrt(static_cast<double>(spec.shape.back()));
+  for (double& value : values) value = (norm ? 1 : 0) + scale * random.normal();
+  return Tensor::from_values(DType::f32, spec.shape, values);
+}
+}  // namespace
+
+Facts tiny_llama_facts() {
+  Facts facts;
+  facts.architecture = "llama";
+  facts.layers = 3;
+  facts.hidden = 48;
+  facts.heads = 6;
+  facts.kv_heads = 3;
+  facts.head_channels = 8;
+  facts.mlp_hidden = 80;
+  facts.vocabulary = 97;
+  facts.context = 8192;
+  facts.rope.dims = 8;
+  return facts;
+}
+
+Result<void> write_random_model(const std::filesystem::path& folder, const RandomModel& spec) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return fail("file-write", fmt::format("cannot make the folder: {}", error.message()), folder.string(), error.value());
+  const Graph graph(spec.facts);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const auto& weight : model_weights(graph)) {
+    const bool looked_up = weight.canonical == "w.embed" && !spec.facts.tied_head;
+    tensors.emplace_back(weight.canonical, random_weight(weight, spec.seed, looked_up));
+  }
+  // The facts last: a folder is a model only once they are there.
+  CULPRIT_CHECK(write_safetensors(folder / kModelTensorsFile, tensors));
+  return write_model_facts(folder / kModelFactsFile, spec.facts);
+}
+
+}  // namespace culprit
