@@ -1,0 +1,236 @@
+#include "audit/audit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+#include <tuple>
+
+#include "audit/bounded.h"
+#include "audit/cache_history.h"
+#include "audit/items.h"
+#include "audit/judge.h"
+#include "audit/ops/linear.h"
+#include "base/pool.h"
+
+namespace culprit {
+namespace {
+
+class Auditor {
+ public:
+  Auditor(const Model& model, UsedWeights& weights, const AuditOptions& options) : model_(model), weights_(weights), options_(options) {}
+
+  Result<std::vector<AuditReport>> run(const std::vector<const Trace*>& traces) {
+    for (const auto* trace : traces) {
+      CULPRIT_TRY(auto audited, audited_trace(*trace));
+      traces_.push_back(std::move(audited));
+    }
+    std::vector<AuditItem> items;
+    for (std::size_t i = 0; i < traces_.size(); ++i) reports_.push_back(collect_items(model_, traces_, i, options_, items));
+    std::vector<AuditItem> plain, linears, caches;
+    for (auto& item : items) (item.node->op == Op::linear ? linears : item.node->op == Op::cache_write ? caches : plain).push_back(std::move(item));
+    CULPRIT_CHECK(audit_plain(plain));
+    CULPRIT_CHECK(audit_caches(caches));
+    CULPRIT_CHECK(audit_linears(linears));
+    return std::move(reports_);
+  }
+
+ private:
+  OpAudit& entry(const AuditItem& item) { return reports_[item.trace].ops[item.place]; }
+  Result<Tensor> values(const AuditItem& item, const TapRecord& record) const { return traces_[item.trace].trace->tensor(record); }
+
+  // Judges when the shape is what the graph says; else the op is wrong whatever it holds.
+  void judge_shaped(const AuditItem& item, const Bounded& expected, const Tensor& actual) {
+    auto& audit = entry(item);
+    if (expected.value.shape == actual.shape()) return judge(expected, actual, audit);
+    audit.count = audit.over = std::max<std::int64_t>(1, actual.count());
+    audit.reason = fmt::format("expected shape {}, actual {}", to_string(expected.value.shape), to_string(actual.shape()));
+    conclude(audit);
+  }
+
+  // Runs `work` over the items in parallel; the first error in item order is returned, so that it does not depend on threads.
+  template <class Work>
+  Result<void> for_items(const std::vector<AuditItem>& items, Work&& work) {
+    std::mutex guard;
+    std::map<std::size_t, Error> errors;
+    parallel_for(items.size(), 4, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i)
+        if (Result<void> done = work(items[i]); !done) {
+          const std::lock_guard lock(guard);
+          errors.emplace(i, std::move(done).error());
+        }
+    }, options_.threads);
+    if (!errors.empty()) return tl::unexpected(errors.begin()->second);
+    return {};
+  }
+
+  Result<void> audit_plain(const std::vector<AuditItem>& items) {
+    std::map<std::string, Tensor> weights;
+    for (const auto& item : items) {
+      if (item.node->weight.empty() || weights.contains(item.node->weight)) continue;
+      CULPRIT_TRY(weights[item.node->weight], weights_.dense(item.node->weight));
+    }
+    return for_items(items, [&](const AuditItem& item) -> Result<void> {
+      NodeContext context;
+      context.facts = &model_.facts();
+      context.at = item.output->at;
+      if (item.node->op == Op::embedding) {
+        CULPRIT_TRY(context.tokens, tokens_at(traces_[item.trace].plan, context.at));
+      }
+      if (!item.node->weight.empty()) context.weight = weights.at(item.node->weight);
+      std::vector<Array> inputs;
+      for (const auto* record : item.inputs) {
+        CULPRIT_TRY(const auto tensor, values(item, *record));
+        inputs.push_back(to_array(tensor));
+      }
+      CULPRIT_TRY(const auto actual, values(item, *item.output));
+      const auto expected = bounded_node(*item.node, inputs, context, actual.dtype(), item.arithmetic);
+      if (!expected) {  // inputs whose shapes do not fit are another op's doing
+        entry(item).reason = expected.error().message;
+        return {};
+      }
+      judge_shaped(item, *expected, actual);
+      return {};
+    });
+  }
+
+  // A cache must hold what was written to it at this and earlier steps, so its steps go in order; different caches are independent.
+  Result<void> audit_caches(const std::vector<AuditItem>& items) {
+    std::map<std::pair<std::size_t, int>, std::vector<const AuditItem*>> caches;
+    for (const auto& item : items) caches[{item.trace, entry(item).node}].push_back(&item);
+    for (const auto& [key, steps] : caches) {
+      const auto& [trace, plan] = traces_[key.first];
+      const auto& node = *steps.front()->node;
+      CacheHistory history;
+      auto next = steps.begin();
+      std::set<int> all_steps;
+      for (const auto& record : trace->records()) all_steps.insert(record.step);
+      for (const int step : all_steps) {
+        if (plan.reprefill) history.clear();
+        const auto* input = trace->find(step, node.inputs.front());
+        const auto* output = trace->find(step, node.output);
+        if (input != nullptr && !input->file.empty()) {
+          CULPRIT_TRY(const auto written, trace->tensor(*input));
+          if (written.rank() == 4) history.write(input->at, written);
+        } else if (input != nullptr || output != nullptr) {
+          history.write_unknown((input != nullptr ? input : output)->at);
+        }
+        if (next == steps.end() || entry(**next).step != step) continue;
+        CULPRIT_CHECK(audit_cache(**next, history));
+        ++next;
+      }
+    }
+    return {};
+  }
+
+  Result<void> audit_cache(const AuditItem& item, const CacheHistory& history) {
+    auto& audit = entry(item);
+    const auto& at = item.output->at;
+    CULPRIT_TRY(const auto actual, values(item, *item.output));
+    const auto& facts = model_.facts();
+    const Shape shape = {at.rows(), facts.kv_heads, at.slot.empty() ? 0 : static_cast<std::int64_t>(at.slot.front().size()), facts.head_channels};
+    if (actual.shape() != shape) {
+      audit.count = audit.over = std::max<std::int64_t>(1, actual.count());
+      audit.reason = fmt::format("expected shape {}, actual {}", to_string(shape), to_string(actual.shape()));
+      conclude(audit);
+      return {};
+    }
+    const auto expected = history.expect(at, actual.dtype(), shape);
+    judge_moved(expected.values, expected.known, actual, audit);
+    if (expected.live_unknown > 0) audit.reason = fmt::format("{} live slots were not tested: what was written to them was not recorded", expected.live_unknown);
+    return {};
+  }
+
+  // Items that share a weight in one form, and arithmetic.
+  using Group = std::tuple<std::string, bool, DType, DType, bool>;  // weight, quantised, dtype, accumulate, in_dtype
+
+  Result<void> audit_linears(const std::vector<AuditItem>& items) {
+    std::map<Group, std::vector<AuditItem>> groups;
+    for (const auto& item : items)
+      groups[{item.node->weight, entry(item).variant == "quantized", item.output->layout.dtype, item.arithmetic.accumulate, item.arithmetic.in_dtype}].push_back(item);
+    for (const auto& [group, members] : groups) {
+      QuantizedValues weight;
+      if (std::get<1>(group)) {
+        CULPRIT_TRY(auto quantized, weights_.quantized(std::get<0>(group)));
+        if (quantized) weight = *std::move(quantized);
+      }
+      if (weight.value.empty()) {
+        CULPRIT_TRY(weight.value, weights_.dense(std::get<0>(group)));
+      }
+      // A batch holds about as many results as fit in 100 MB with their bounds, and enough tokens to be worth reading the weight again.
+      const auto batch_tokens = std::max<std::int64_t>(32, (std::int64_t{1} << 22) / weight.value.dim(0));
+      std::vector<AuditItem> batch;
+      std::int64_t tokens = 0;
+      for (const auto& item : members) {
+        batch.push_back(item);
+        tokens += item.output->at.rows() * item.output->at.tokens();
+        if (tokens < batch_tokens && &item != &members.back()) continue;
+        CULPRIT_CHECK(audit_batch(batch, weight));
+        batch.clear();
+        tokens = 0;
+      }
+    }
+    return {};
+  }
+
+  Result<void> audit_batch(const std::vector<AuditItem>& batch, const QuantizedValues& weight) {
+    std::vector<double> x;
+    std::map<const AuditItem*, std::pair<std::int64_t, Shape>> starts;  // first token in x, and [row, token]
+    const std::int64_t in = weight.value.dim(1), out = weight.value.dim(0);
+    for (const auto& item : batch) {
+      CULPRIT_TRY(const auto tensor, values(item, *item.inputs.front()));
+      auto input = to_array(tensor);
+      if (input.shape.size() == 4) input = merge_heads(input);
+      if (input.shape.size() != 3 || input.shape[2] != in) {
+        entry(item).reason = fmt::format("{} is {} and the weight {}", item.node->inputs.front(), to_string(input.shape), to_string(weight.value.shape()));
+        continue;
+      }
+      starts[&item] = {static_cast<std::int64_t>(x.size()) / in, {input.shape[0], input.shape[1]}};
+      x.insert(x.end(), input.values.begin(), input.values.end());
+    }
+    if (x.empty()) return {};
+    const auto& first = batch.front();
+    const auto done = bounded_linear(x, static_cast<std::int64_t>(x.size()) / in, weight.value, weight.magnitude, first.output->layout.dtype, first.arithmetic, options_.threads);
+    return for_items(batch, [&](const AuditItem& item) -> Result<void> {
+      const auto found = starts.find(&item);
+      if (found == starts.end()) return {};
+      const auto& [start, shape] = found->second;
+      const auto part = [&, begin = start * out, end = (start + shape[0] * shape[1]) * out](const std::vector<double>& all) {
+        Array array{{shape[0], shape[1], out}, {all.begin() + begin, all.begin() + end}};
+        return item.node->heads_out > 0 ? split_heads(array, item.node->heads_out) : array;
+      };
+      Bounded expected;
+      expected.value = part(done.value);
+      expected.bound = part(done.bound).values;
+      if (!done.standard.empty()) expected.standard = part(done.standard).values;
+      CULPRIT_TRY(const auto actual, values(item, *item.output));
+      judge_shaped(item, expected, actual);
+      return {};
+    });
+  }
+
+  const Model& model_;
+  UsedWeights& weights_;
+  const AuditOptions& options_;
+  std::vector<AuditedTrace> traces_;
+  std::vector<AuditReport> reports_;
+};
+
+}  // namespace
+
+Result<std::optional<QuantizedValues>> UsedWeights::quantized(const std::string& /*canonical*/) { return std::nullopt; }
+
+Judgement AuditReport::worst() const {
+  // From the worst on; an audit that tested nothing is not one that found nothing.
+  for (const auto judgement : {Judgement::corruption, Judgement::precision, Judgement::within, Judgement::vacuous})
+    if (std::ranges::any_of(ops, [&](const OpAudit& op) { return op.judgement == judgement; })) return judgement;
+  return Judgement::not_tested;
+}
+
+Result<std::vector<AuditReport>> audit(const Model& model, UsedWeights& weights, const std::vector<const Trace*>& traces, const AuditOptions& options) {
+  return Auditor(model, weights, options).run(traces);
+}
+
+}  // namespace culprit

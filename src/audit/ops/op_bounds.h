@@ -1,0 +1,31 @@
+#pragma once
+// One function an op: how far legal arithmetic may take each element of its output from the float64 result.
+#include <vector>
+
+#include "audit/bounds.h"
+#include "decode/node_eval.h"
+
+namespace culprit {
+
+/// One op as it ran, with its float64 result.
+struct BoundCall {
+  const Node& node;
+  const std::vector<Array>& inputs;
+  const NodeContext& context;
+  const Array& value;
+  DType dtype;
+  Units units;
+};
+
+// Each gives bounds in the order of call.value. embedding and cache_write move values: their bound is 0, and needs no function. Linear ops
+// are done in bulk: audit/ops/linear.h.
+[[nodiscard]] std::vector<double> rms_norm_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> rope_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> sdpa_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> swiglu_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> add_bounds(const BoundCall& call);
+
+/// Elements whose sigmoid may legally vanish, at the price of precision: 1 / (1 + exp(-x)) is 0 once exp(-x) overflows the dtype. In order of the output.
+[[nodiscard]] std::vector<bool> swiglu_may_vanish(const Array& gate, DType dtype);
+
+}  // namespace culprit

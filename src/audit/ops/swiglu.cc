@@ -1,0 +1,36 @@
+#include <cmath>
+
+#include "audit/ops/op_bounds.h"
+
+namespace culprit {
+
+// y = g sigmoid(g) h with each of the three steps rounded to the dtype. sigmoid needs exp(-g), whose relative error grows with its
+// argument: reduction to [-ln 2 / 2, ln 2 / 2] subtracts a multiple of ln 2 that is known to v relative, so |g| v; 8 v for the
+// polynomial, the addition, the division and the products. A subnormal sigmoid errs by eta, which |g h| scales; a subnormal
+// g sigmoid(g) by eta, which |h| scales.
+std::vector<double> swiglu_bounds(const BoundCall& call) {
+  const auto& units = call.units;
+  const auto& gate = call.inputs[0].values;
+  const auto& up = call.inputs[1].values;
+  std::vector<double> bounds(call.value.values.size());
+  for (std::size_t i = 0; i < bounds.size(); ++i) {
+    const double g = std::abs(gate[i]);
+    const double h = std::abs(up[i]);
+    bounds[i] = compounded(3, units.unit, (8 + g) * units.step) * std::abs(call.value.values[i]) + units.eta * (g * h + h + 1);
+  }
+  return bounds;
+}
+
+// The overflow is judged with exp's own error, as above, in f32: an engine evaluates exp of narrow types there.
+std::vector<bool> swiglu_may_vanish(const Array& gate, DType dtype) {
+  const double step = units_of(dtype, {}).step;
+  const double threshold = overflow_threshold(dtype);
+  std::vector<bool> may_vanish(gate.values.size());
+  for (std::size_t i = 0; i < may_vanish.size(); ++i) {
+    const double g = gate.values[i];
+    may_vanish[i] = g < 0 && std::exp(-g) * (1 + (8 - g) * step) >= threshold;
+  }
+  return may_vanish;
+}
+
+}  // namespace culprit
