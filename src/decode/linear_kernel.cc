@@ -1,6 +1,8 @@
 #include "decode/linear_kernel.h"
 
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 namespace culprit {
 namespace baseline {
