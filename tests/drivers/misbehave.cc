@@ -61,13 +61,17 @@ const Entry kBehaviours[] = {
      [](const auto&, const auto&, auto) {
        const rlimit none{0, 0};
        ::setrlimit(RLIMIT_CORE, &none);
+       ::signal(SIGSEGV, SIG_DFL);  // a sanitizer has its own
        ::raise(SIGSEGV);
      }},
     {"hang", [](const auto&, const auto&, auto) { sleep_for_ever(); }},
     {"hang-with-grandchild",
-     [](const auto&, const auto&, auto file) {
+     [](const auto& id, const auto&, auto file) {
+       static bool started = false;
+       if (started) sleep_for_ever();
        start_grandchild(file);
-       sleep_for_ever();
+       started = true;
+       say(event(id, "result"));
      }},
     {"crash-with-grandchild",
      [](const auto&, const auto&, auto file) {

@@ -1,0 +1,229 @@
+#include "engine/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+namespace culprit {
+namespace {
+
+LoadPlan some_load_plan() {
+  return {
+      .model = "models/smol \"q\".gguf", .dtype = DType::bf16, .weights = WeightSource::engine, .weight_fault = {.q4_1_nibble_offset = 2}};
+}
+
+/// Every field differs from its default.
+RunPlan some_run_plan() {
+  RunPlan plan;
+  plan.name = "row alone";
+  plan.sequences = {{1, 2, 3, 4}, {49151, 0, 7, 7}};
+  plan.sequence_ids = {5, 2};
+  plan.position_base = std::numeric_limits<std::int64_t>::max();
+  plan.chunks = {1, 3};
+  plan.reprefill = true;
+  plan.cache = "padded";
+  plan.variants = {{"rope", "composed"}, {"rope.rank", "3"}};
+  plan.capture = {"layers.*.q", "logits"};
+  plan.capture_steps = {1};
+  plan.hash_only = true;
+  plan.interventions = {{.kind = Intervention::Kind::exact, .tap = "layers.0.*"},
+                        {.kind = Intervention::Kind::variant, .tap = "**", .steps = {0, 1}, .variant = "composed"},
+                        {.kind = Intervention::Kind::replace, .tap = "embed", .steps = {1}, .file = "values.safetensors"}};
+  plan.faults = {*FaultSpec::parse("F01"), *FaultSpec::parse("F01:content=zero,tap=layers.0.q_rope")};
+  plan.sync = Sync::each_layer;
+  return plan;
+}
+
+RunPlan small_plan() {
+  RunPlan plan;
+  plan.sequences = {{1, 2, 3}};
+  plan.chunks = {1, 2};
+  return plan;
+}
+
+TEST(PlanTest, ALoadPlanRoundTripsExactly) {
+  const auto text = to_json(some_load_plan()).dump();
+  const auto actual = load_plan_from_json(*parse_json(text));
+  ASSERT_TRUE(actual) << to_string(actual.error());
+  EXPECT_EQ(actual->model, some_load_plan().model);
+  EXPECT_EQ(actual->dtype, DType::bf16);
+  EXPECT_EQ(actual->weights, WeightSource::engine);
+  EXPECT_EQ(actual->weight_fault.q4_1_nibble_offset, 2);
+  EXPECT_EQ(to_json(*actual).dump(), text);
+}
+
+TEST(PlanTest, ARunPlanRoundTripsExactly) {
+  const auto expected = some_run_plan();
+  const auto text = to_json(expected).dump();
+  const auto actual = run_plan_from_json(*parse_json(text));
+  ASSERT_TRUE(actual) << to_string(actual.error());
+  EXPECT_EQ(to_json(*actual).dump(), text);
+  EXPECT_EQ(actual->name, expected.name);
+  EXPECT_EQ(actual->sequences, expected.sequences);
+  EXPECT_EQ(actual->sequence_ids, expected.sequence_ids);
+  EXPECT_EQ(actual->position_base, expected.position_base);
+  EXPECT_EQ(actual->chunks, expected.chunks);
+  EXPECT_EQ(actual->reprefill, expected.reprefill);
+  EXPECT_EQ(actual->cache, expected.cache);
+  EXPECT_EQ(actual->variants, expected.variants);
+  EXPECT_EQ(actual->capture, expected.capture);
+  EXPECT_EQ(actual->capture_steps, expected.capture_steps);
+  EXPECT_EQ(actual->hash_only, expected.hash_only);
+  EXPECT_EQ(actual->sync, expected.sync);
+  ASSERT_EQ(actual->interventions.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(actual->interventions[i].kind, expected.interventions[i].kind);
+    EXPECT_EQ(actual->interventions[i].tap, expected.interventions[i].tap);
+    EXPECT_EQ(actual->interventions[i].steps, expected.interventions[i].steps);
+    EXPECT_EQ(actual->interventions[i].variant, expected.interventions[i].variant);
+    EXPECT_EQ(actual->interventions[i].file, expected.interventions[i].file);
+  }
+  ASSERT_EQ(actual->faults.size(), 2U);
+  EXPECT_EQ(actual->faults[1].parameters, expected.faults[1].parameters);
+}
+
+TEST(PlanTest, AbsentFieldsAreTheDefaults) {
+  const auto actual = run_plan_from_json(*parse_json(R"({"sequences":[[1,2,3]],"chunks":[1,2]})"));
+  ASSERT_TRUE(actual) << to_string(actual.error());
+  EXPECT_EQ(to_json(*actual), to_json(small_plan()));
+  const auto load = load_plan_from_json(*parse_json(R"({"model":"m"})"));
+  ASSERT_TRUE(load);
+  EXPECT_EQ(to_json(*load), to_json(LoadPlan{.model = "m"}));
+}
+
+TEST(PlanTest, EveryFieldIsReadStrictly) {
+  const auto good = to_json(some_run_plan());
+  for (const auto& [key, value] : good.items()) {
+    auto json = good;
+    json[key] = Json{{"not", "this"}, {"nor", 1.5}};
+    if (key == "variants") json[key] = 7;
+    const auto read = run_plan_from_json(json);
+    ASSERT_FALSE(read) << key;
+    EXPECT_EQ(read.error().id, "plan-invalid") << key;
+    EXPECT_NE(read.error().message.find(key), std::string::npos) << read.error().message;
+  }
+  const std::vector<std::pair<const char*, const char*>> bad = {{"chunks", "[1.5]"},
+                                                                {"chunks", "[true]"},
+                                                                {"chunks", "[4294967296]"},
+                                                                {"sequences", "[[-1e3]]"},
+                                                                {"sequences", "[1]"},
+                                                                {"reprefill", "1"},
+                                                                {"position_base", "9223372036854775808"},
+                                                                {"sync", "\"each_opp\""},
+                                                                {"interventions", "[{\"kind\":\"exact\"}]"},
+                                                                {"interventions", "[{\"kind\":\"x\",\"tap\":\"q\"}]"},
+                                                                {"unknown", "0"}};
+  for (const auto& [key, value] : bad) {
+    auto json = good;
+    json[key] = *parse_json(value);
+    const auto read = run_plan_from_json(json);
+    ASSERT_FALSE(read) << key << value;
+    EXPECT_EQ(read.error().id, "plan-invalid") << key << value;
+  }
+  EXPECT_EQ(run_plan_from_json(Json::array()).error().id, "plan-invalid");
+}
+
+TEST(PlanTest, NamesThatAreUnknownKeepTheirOwnErrors) {
+  auto run = to_json(small_plan());
+  run["faults"] = {"F0l"};
+  EXPECT_EQ(run_plan_from_json(run).error().id, "fault-unknown");
+  run["faults"] = {"F01:content=nonsense"};
+  EXPECT_EQ(run_plan_from_json(run).error().id, "fault-parameter");
+  auto load = to_json(some_load_plan());
+  load["dtype"] = "f8";
+  EXPECT_EQ(load_plan_from_json(load).error().id, "dtype-unknown");
+  load = to_json(some_load_plan());
+  load["weights"] = "engin";
+  EXPECT_NE(load_plan_from_json(load).error().message.find("did you mean engine?"), std::string::npos);
+  load["weights"] = "engine";
+  load["weight_fault"]["q4_1_nibble_offse"] = 4;
+  EXPECT_EQ(load_plan_from_json(load).error().id, "plan-invalid");
+}
+
+TEST(PlanTest, ValidateRefusesContradictions) {
+  ASSERT_TRUE(validate(small_plan()));
+  ASSERT_TRUE(validate(some_run_plan()));
+  using Change = std::function<void(RunPlan&)>;
+  using Kind = Intervention::Kind;
+  const std::vector<std::pair<const char*, Change>> changes = {
+      {"chunks too short",
+       [](RunPlan& plan) {
+         plan.chunks = {1, 1};
+       }},
+      {"chunks too long",
+       [](RunPlan& plan) {
+         plan.chunks = {3, 1};
+       }},
+      {"no chunks", [](RunPlan& plan) { plan.chunks = {}; }},
+      {"empty chunk",
+       [](RunPlan& plan) {
+         plan.chunks = {3, 0};
+       }},
+      {"negative chunk",
+       [](RunPlan& plan) {
+         plan.chunks = {4, -1};
+       }},
+      {"chunks whose sum wraps",
+       [](RunPlan& plan) {
+         plan.chunks = {2147483647, 2147483647, 5};
+       }},  // 3 modulo 2^32
+      {"unequal rows", [](RunPlan& plan) { plan.sequences.push_back({1}); }},
+      {"sequence ids",
+       [](RunPlan& plan) {
+         plan.sequence_ids = {0, 1};
+       }},
+      {"negative base", [](RunPlan& plan) { plan.position_base = -1; }},
+      {"unknown cache", [](RunPlan& plan) { plan.cache = "ring"; }},
+      {"empty glob", [](RunPlan& plan) { plan.capture = {""}; }},
+      {"step beyond the end", [](RunPlan& plan) { plan.capture_steps = {2}; }},
+      {"negative step", [](RunPlan& plan) { plan.capture_steps = {-1}; }},
+      {"unknown sync", [](RunPlan& plan) { plan.sync = static_cast<Sync>(3); }},
+      {"rank",
+       [](RunPlan& plan) {
+         plan.variants = {{"rope.rank", "5"}};
+       }},
+      {"offset",
+       [](RunPlan& plan) {
+         plan.variants = {{"rope.offset", "vector"}};
+       }},
+      {"empty variant",
+       [](RunPlan& plan) {
+         plan.variants = {{"rope", ""}};
+       }},
+      {"no tap", [](RunPlan& plan) { plan.interventions = {{.kind = Kind::exact}}; }},
+      {"variant of nothing", [](RunPlan& plan) { plan.interventions = {{.kind = Kind::variant, .tap = "q"}}; }},
+      {"replace by nothing", [](RunPlan& plan) { plan.interventions = {{.kind = Kind::replace, .tap = "q"}}; }},
+      {"exact with a variant", [](RunPlan& plan) { plan.interventions = {{.kind = Kind::exact, .tap = "q", .variant = "x"}}; }},
+      {"variant with a file",
+       [](RunPlan& plan) { plan.interventions = {{.kind = Kind::variant, .tap = "q", .variant = "x", .file = "f"}}; }},
+      {"intervention at no step", [](RunPlan& plan) { plan.interventions = {{.kind = Kind::exact, .tap = "q", .steps = {2}}}; }},
+      {"unknown kind", [](RunPlan& plan) { plan.interventions = {{.kind = static_cast<Kind>(3), .tap = "q"}}; }},
+  };
+  for (const auto& [what, change] : changes) {
+    auto plan = small_plan();
+    change(plan);
+    const auto valid = validate(plan);
+    ASSERT_FALSE(valid) << what;
+    EXPECT_EQ(valid.error().id, "plan-invalid") << what;
+  }
+  auto plan = small_plan();
+  plan.sequences = {};
+  EXPECT_EQ(validate(plan).error().id, "tokens-invalid");
+  plan.sequences = {{}};
+  plan.chunks = {};
+  EXPECT_EQ(validate(plan).error().id, "tokens-invalid");
+}
+
+TEST(PlanTest, TokensAreOfTheVocabulary) {
+  auto plan = small_plan();
+  EXPECT_TRUE(validate_tokens(plan, 4));
+  EXPECT_EQ(validate_tokens(plan, 3).error().id, "tokens-invalid");
+  plan.sequences[0][1] = -1;
+  const auto negative = validate_tokens(plan, 4);
+  ASSERT_FALSE(negative);
+  EXPECT_NE(negative.error().message.find("row 0, token 1: id -1"), std::string::npos) << negative.error().message;
+}
+
+}  // namespace
+}  // namespace culprit
