@@ -116,7 +116,8 @@ Result<AuditedRun> run_and_audit(Session& session, const Model& model, UsedWeigh
   return run;
 }
 
-Result<Exploration> explore(Session& session, const Model& model, UsedWeights& weights, const std::vector<Arm>& arms) {
+Result<Exploration> explore(Session& session, const Model& model, UsedWeights& weights, const std::vector<Arm>& arms,
+                            const std::function<void(const std::string&)>& progress) {
   Exploration exploration;
   std::vector<const Trace*> traces;
   for (const auto& arm : arms) {
@@ -126,10 +127,12 @@ Result<Exploration> explore(Session& session, const Model& model, UsedWeights& w
     }
     AuditedRun run;
     run.arm = arm;
+    if (progress) progress(fmt::format("running arm {}", arm.name));
     CULPRIT_TRY(run.made, session.run(arm.plan, arm.what));
     traces.push_back(run.made.trace.get());
     exploration.runs.push_back(std::move(run));
   }
+  if (progress) progress(fmt::format("auditing {} runs", traces.size()));
   CULPRIT_TRY(auto reports, audit(model, weights, traces, audit_options(session.hello())));
   for (std::size_t i = 0; i < reports.size(); ++i) exploration.runs[i].report = std::move(reports[i]);
   return exploration;

@@ -1,5 +1,6 @@
 #pragma once
 // Exploration: runs the arms, audits every op of every run, and keeps what was seen in the form that condition, explanation and proof need.
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,6 +41,7 @@ struct Exploration {
 [[nodiscard]] Result<AuditedRun> run_and_audit(Session& session, const Model& model, UsedWeights& weights, const Arm& arm, const std::string& purpose);
 
 /// Runs `arms` (those that the engine offers), then audits all traces together.
-[[nodiscard]] Result<Exploration> explore(Session& session, const Model& model, UsedWeights& weights, const std::vector<Arm>& arms);
+[[nodiscard]] Result<Exploration> explore(Session& session, const Model& model, UsedWeights& weights, const std::vector<Arm>& arms,
+                                          const std::function<void(const std::string&)>& progress = {});
 
 }  // namespace culprit

@@ -1,0 +1,29 @@
+#pragma once
+// The main job: explore, locate, explain, prove, and again for what is left. One call, no hint about the op.
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/registry.h"
+#include "fault/fault.h"
+#include "locate/verdict.h"
+
+namespace culprit {
+
+struct FindOptions {
+  EngineInfo engine;
+  std::filesystem::path model;
+  std::string model_name;                      // as the user said it
+  DType dtype = DType::f32;
+  std::vector<FaultSpec> faults;               // planted into the engine; a fault with contents left open is planted with each in turn
+  std::vector<std::vector<int>> prompts;       // token ids; empty: random ones from `seed`. Fewer than three are filled up with random ones
+  std::uint64_t seed = 1;
+  std::filesystem::path work;                  // for traces and logs; made if missing
+  std::function<void(const std::string&)> progress;
+};
+
+/// Error ids: those of the model's reader and of the driver; tokens-invalid. A verdict is a value, whatever it says.
+[[nodiscard]] Result<Verdict> find(const FindOptions& options);
+
+}  // namespace culprit

@@ -1,0 +1,64 @@
+#include "locate/precision.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "locate/relate.h"
+
+namespace culprit {
+namespace {
+
+struct Group {
+  PrecisionFinding finding;
+  const AuditedRun* worst = nullptr;
+  std::set<std::string> roles;
+};
+
+// Largest change of a logit when every imprecise output of the arm is recomputed exactly.
+Result<double> logits_effect(Session& session, const Graph& graph, Group& group) {
+  auto plan = group.worst->arm.plan;
+  for (const auto& role : group.roles) {
+    Intervention intervention;
+    intervention.kind = Intervention::Kind::exact;
+    intervention.tap = graph.find(role) != nullptr ? role : "layers.*." + role;
+    plan.interventions.push_back(std::move(intervention));
+  }
+  plan.name += " + exact " + group.finding.op;
+  CULPRIT_TRY(const auto exact, session.run(plan, "precision: what the op's rounding does to the logits"));
+  CULPRIT_TRY(const auto outcome, relate(session.ledger(), "", exact, plan, group.worst->made, group.worst->arm.plan));
+  group.finding.entries = {group.worst->made.entry, exact.entry};
+  return outcome.logits_difference_max;
+}
+
+}  // namespace
+
+Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const Model& model, UsedWeights&, const Exploration& exploration) {
+  const auto& graph = model.graph();
+  std::map<std::pair<std::string, std::string>, Group> groups;
+  for (const auto& run : exploration.runs)
+    for (const auto& op : run.report.ops) {
+      if (op.precision == 0) continue;
+      const auto& node = graph.nodes()[static_cast<std::size_t>(op.node)];
+      const std::string name(name_of(node.op));
+      const auto variant = run.arm.plan.variants.find(name);
+      auto& group = groups[{name, variant == run.arm.plan.variants.end() ? "" : variant->second}];
+      group.finding.op = name;
+      group.finding.elements += op.precision;
+      if (group.finding.reason.empty()) group.finding.reason = op.reason;
+      group.roles.insert(tap_role(node.output));
+      if (group.worst != nullptr && op.precision_ratio_max <= group.finding.ratio_max) continue;
+      group.finding.ratio_max = op.precision_ratio_max;
+      group.worst = &run;
+    }
+  std::vector<PrecisionFinding> findings;
+  for (auto& [key, group] : groups) {
+    group.finding.condition = fmt::format("dtype {}{}", name_of(session.loaded().dtype), key.second.empty() ? "" : fmt::format(", variant {}", key.second));
+    CULPRIT_TRY(group.finding.logits_effect_max, logits_effect(session, graph, group));
+    findings.push_back(group.finding);
+  }
+  return findings;
+}
+
+}  // namespace culprit
