@@ -46,12 +46,13 @@ class Finder {
     verdict_.dtype = name_of(options_.dtype);
     verdict_.seed = options_.seed;
     CULPRIT_CHECK(make_fixture());
-    say("starting {}", options_.engine.spec());
-    CULPRIT_TRY(session_, Session::start(options_.engine, options_.work, verdict_.ledger));
-    verdict_.environment = session_->hello();
-    CULPRIT_CHECK(check_loader());
-    CULPRIT_CHECK(search());
-    conclude();
+    if (auto done = experiment(); done)
+      conclude();
+    else if (done.error().id.starts_with("engine-"))
+      fail_engine(done.error());
+    else
+      return tl::unexpected(std::move(done).error());
+    name_reproducer();
     verdict_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return std::move(verdict_);
   }
@@ -64,6 +65,22 @@ class Finder {
   template <class... Args>
   void decide(fmt::format_string<Args...> format, Args&&... args) {
     verdict_.decisions.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  Result<void> experiment() {
+    say("starting {}", options_.engine.spec());
+    CULPRIT_TRY(session_, Session::start(options_.engine, options_.work, verdict_.ledger));
+    verdict_.environment = session_->hello();
+    CULPRIT_CHECK(check_loader());
+    return search();
+  }
+
+  // A crash, a hang, garbage or a full disk is a verdict of its own: what was found before it stands.
+  void fail_engine(const Error& error) {
+    verdict_.status = Status::engine_failure;
+    verdict_.reason = to_string(error);
+    verdict_.not_tested.push_back("everything after the engine's failure");
+    verdict_.not_tested.push_back(fmt::format("traces are whole up to the last finished step; driver log: {}", (options_.work / "driver" / "driver.log").string()));
   }
 
   Result<void> make_fixture() {
@@ -417,9 +434,6 @@ class Finder {
 
   void conclude() {
     for (const auto& relation : verdict_.relations) verdict_.compared.push_back(fmt::format("{}: {}", relation.name, to_text(relation)));
-    verdict_.reproduce = fmt::format("culprit find {} --engine {} --dtype {} --seed {}", options_.model_name, options_.engine.spec(), name_of(options_.dtype), options_.seed);
-    for (const auto& fault : options_.faults) verdict_.reproduce += " --fault " + fault.text();
-    for (const auto& prompt : options_.prompts) verdict_.reproduce += fmt::format(" --prompt {}", fmt::join(prompt, ","));
     if (!verdict_.defects.empty()) {
       verdict_.status = Status::proved;
       for (const auto& defect : verdict_.defects) verdict_.status = std::min(verdict_.status, defect.status);
@@ -434,6 +448,12 @@ class Finder {
       return;
     }
     verdict_.status = Status::no_divergence;
+  }
+
+  void name_reproducer() {
+    verdict_.reproduce = fmt::format("culprit find {} --engine {} --dtype {} --seed {}", options_.model_name, options_.engine.spec(), name_of(options_.dtype), options_.seed);
+    for (const auto& fault : options_.faults) verdict_.reproduce += " --fault " + fault.text();
+    for (const auto& prompt : options_.prompts) verdict_.reproduce += fmt::format(" --prompt {}", fmt::join(prompt, ","));
   }
 
   const FindOptions& options_;

@@ -3,7 +3,7 @@
 namespace culprit {
 
 std::string_view name_of(Status status) {
-  static constexpr std::string_view kNames[] = {"no_divergence", "tie", "localised", "explained", "proved", "inconclusive", "unsupported"};
+  static constexpr std::string_view kNames[] = {"no_divergence", "tie", "localised", "explained", "proved", "inconclusive", "unsupported", "engine_failure"};
   return kNames[static_cast<int>(status)];
 }
 
@@ -15,7 +15,8 @@ int Verdict::exit_code(bool fail_on_precision) const {
     case Status::explained:
     case Status::proved: return 1;
     case Status::inconclusive: return 3;
-    case Status::unsupported: return 4;
+    case Status::unsupported:
+    case Status::engine_failure: return 4;
   }
   return 4;
 }

@@ -1,0 +1,114 @@
+#include "report/text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace culprit {
+namespace {
+
+class Writer {
+ public:
+  explicit Writer(const TextOptions& options) : options_(options) {}
+
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    out_ += fmt::format(format, std::forward<Args>(args)...);
+    out_ += '\n';
+  }
+  void field(std::string_view name, const std::string& text) {
+    if (!text.empty()) line("  {:<12} {}", name, text);
+  }
+  std::string bold(const std::string& text) const { return options_.colour ? "\x1b[1m" + text + "\x1b[0m" : text; }
+  std::string take() { return std::move(out_); }
+
+ private:
+  TextOptions options_;
+  std::string out_;
+};
+
+std::string runs(const std::vector<int>& entries) {
+  if (entries.empty()) return "";
+  if (entries.size() > 8) return fmt::format("  [runs {}, .. {}: {} in all]", entries.front(), entries.back(), entries.size());
+  return fmt::format("  [run{} {}]", entries.size() == 1 ? "" : "s", fmt::join(entries, ", "));
+}
+
+std::string headline(const Verdict& verdict) {
+  const auto subject = fmt::format("{} on {} in {}", verdict.engine, verdict.model, verdict.dtype);
+  switch (verdict.status) {
+    case Status::no_divergence: return fmt::format("no_divergence: {}: every op that was audited is right", subject);
+    case Status::tie: return fmt::format("tie: {}: only near ties flip", subject);
+    case Status::inconclusive: return fmt::format("inconclusive: {}: {}", subject, verdict.reason);
+    case Status::unsupported: return fmt::format("unsupported: {}: {}", subject, verdict.reason);
+    case Status::engine_failure: return fmt::format("engine_failure: {}: {}", subject, verdict.reason);
+    default: break;
+  }
+  return fmt::format("{}: {}: {} defect{}, explains {} of {}", name_of(verdict.status), subject, verdict.defects.size(), verdict.defects.size() == 1 ? "" : "s",
+                     verdict.explained, verdict.defects.size());
+}
+
+std::string one_line(const Defect& defect, int number) {
+  return fmt::format("  {} {} {} ({}), {}, when {}{}", number, name_of(defect.status), defect.op, fmt::join(defect.taps, ", "), defect.layers, defect.condition,
+                     defect.fault.empty() ? "" : ": " + defect.fault);
+}
+
+void write_defect(Writer& writer, const Defect& defect, int number) {
+  writer.line("");
+  writer.line("{}", writer.bold(fmt::format("defect {}: {}", number, defect.op)));
+  writer.field("op", fmt::format("{} ({})", defect.op, fmt::join(defect.taps, ", ")));
+  writer.field("layers", defect.layers);
+  writer.field("condition", defect.condition);
+  for (const auto& note : defect.condition_notes) writer.field("", note);
+  writer.field("mechanism", defect.fault.empty() ? defect.mechanism : fmt::format("{}: {}", defect.fault, defect.mechanism));
+  writer.field("wrong side", defect.wrong_side);
+  writer.field("size", defect.numbers);
+  for (const auto& score : defect.predictions) {
+    if (!score.complete()) continue;
+    writer.field("prediction", fmt::format("{}: {} of {} changed elements as predicted ({} bit for bit), {} of {} elements in all, over {} op outputs", score.fault,
+                                           score.changed_matched, score.changed, score.exact, score.matched, score.elements, score.records));
+  }
+  for (const auto& claim : defect.evidence) writer.field("evidence", claim.text + runs(claim.entries));
+  for (const auto& claim : defect.ruled_out) writer.field("ruled out", claim.text);
+  if (defect.known.empty()) writer.field("known", "no entry of the register fits");
+  for (const auto& known : defect.known) writer.field("known", known);
+}
+
+}  // namespace
+
+std::string to_text(const Verdict& verdict, const TextOptions& options) {
+  Writer writer(options);
+  writer.line("{}", writer.bold(headline(verdict)));
+  int number = 0;
+  for (const auto& defect : verdict.defects) writer.line("{}", one_line(defect, ++number));
+  for (const auto& finding : verdict.precision)
+    writer.line("  precision: {} in {}: {}; moves the logits by at most {:.3g}", finding.op, finding.condition, finding.reason, finding.logits_effect_max);
+  writer.line("  {} runs, {:.1f} s; reproduce: {}", verdict.ledger.entries().size(), verdict.seconds, verdict.reproduce);
+
+  number = 0;
+  for (const auto& defect : verdict.defects) write_defect(writer, defect, ++number);
+  if (!verdict.precision.empty()) {
+    writer.line("");
+    writer.line("{}", writer.bold("precision"));
+    for (const auto& finding : verdict.precision)
+      writer.line("  {} ({}): {} elements, up to {:.3g} times the bound of f32 accumulation; {}; largest effect on a logit {:.3g}{}", finding.op, finding.condition,
+                  finding.elements, finding.ratio_max, finding.reason, finding.logits_effect_max, runs(finding.entries));
+  }
+  writer.line("");
+  writer.line("{}", writer.bold("compared"));
+  for (const auto& text : verdict.compared) writer.line("  {}", text);
+  writer.line("");
+  writer.line("{}", writer.bold("audited (each op again in float64 from its own recorded inputs)"));
+  for (const auto& count : verdict.audited)
+    writer.line("  {:<12} {:>6} outputs {:>12} elements   largest error {:.3g} of the bound{}", count.op, count.outputs, count.elements, count.ratio_max,
+                count.vacuous > 0 ? fmt::format(", {} elements not judged (vacuous bound)", count.vacuous) : "");
+  writer.line("");
+  writer.line("{}", writer.bold("not tested"));
+  for (const auto& text : verdict.not_tested) writer.line("  {}", text);
+  if (options.explain) {
+    writer.line("");
+    writer.line("{}", writer.bold("why these experiments"));
+    for (const auto& text : verdict.decisions) writer.line("  {}", text);
+  }
+  return writer.take();
+}
+
+}  // namespace culprit
