@@ -48,8 +48,8 @@ Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const
       group.finding.elements += op.precision;
       if (group.finding.reason.empty()) group.finding.reason = op.reason;
       group.roles.insert(tap_role(node.output));
-      if (group.worst != nullptr && op.precision_ratio_max <= group.finding.ratio_max) continue;
-      group.finding.ratio_max = op.precision_ratio_max;
+      if (group.worst != nullptr && op.standard_ratio_max <= group.finding.ratio_max) continue;
+      group.finding.ratio_max = op.standard_ratio_max;
       group.worst = &run;
     }
   std::vector<PrecisionFinding> findings;
