@@ -1,0 +1,121 @@
+// The whole of `find` on the reference engine and a small random model: each planted fault is located, explained and proved, with no hint;
+// legal variations raise nothing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/test_dir.h"
+#include "decode/model.h"
+#include "locate/find.h"
+#include "report/text.h"
+
+namespace culprit {
+namespace {
+
+class FindOnReference : public testing::Test {
+ protected:
+  Verdict find_with(const std::vector<std::string>& faults, DType dtype = DType::f32, std::uint64_t seed = 1, RopePairing pairing = RopePairing::half) {
+    RandomModel random{.facts = tiny_llama_facts(), .seed = seed};
+    random.facts.rope.pairing = pairing;
+    const auto folder = dir_.path() / "model";
+    EXPECT_TRUE(write_random_model(folder, random));
+    FindOptions options;
+    options.engine.name = "ref";
+    options.engine.argv = {CULPRIT_REF};
+    options.model = folder;
+    options.model_name = "tiny";
+    options.dtype = dtype;
+    options.seed = seed;
+    options.work = dir_.path() / "work";
+    for (const auto& fault : faults) options.faults.push_back(*FaultSpec::parse(fault));
+    auto verdict = find(options);
+    if (!verdict) {
+      ADD_FAILURE() << to_string(verdict.error());
+      return {};
+    }
+    return *std::move(verdict);
+  }
+  TestDir dir_;
+};
+
+struct Planted {
+  const char* fault;
+  const char* op;
+  std::vector<std::string> taps;
+  const char* condition;  // must be part of it
+  DType dtype = DType::f32;
+};
+
+class PlantedFault : public FindOnReference, public testing::WithParamInterface<Planted> {};
+
+TEST_P(PlantedFault, IsLocatedExplainedAndProved) {
+  const auto& planted = GetParam();
+  const auto verdict = find_with({planted.fault}, planted.dtype);
+  ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+  const auto& defect = verdict.defects[0];
+  EXPECT_EQ(defect.op, planted.op);
+  EXPECT_EQ(defect.taps, planted.taps);
+  EXPECT_NE(defect.condition.find(planted.condition), std::string::npos) << defect.condition;
+  EXPECT_EQ(defect.fault, FaultSpec::parse(planted.fault)->text());
+  EXPECT_TRUE(defect.sufficient) << to_text(verdict);
+  EXPECT_TRUE(defect.necessary) << to_text(verdict);
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  EXPECT_EQ(verdict.exit_code(), 1);
+}
+
+const std::vector<std::string> kQK = {"k_rope", "q_rope"};
+const std::vector<std::string> kCaches = {"k_cache", "v_cache"};
+
+INSTANTIATE_TEST_SUITE_P(
+    Catalogue, PlantedFault,
+    testing::Values(Planted{"F01:content=input", "rope", kQK, "index of dimension 0 > 0"}, Planted{"F01:content=zero", "rope", kQK, "index of dimension 0 > 0"},
+                    Planted{"F01:content=stale", "rope", kQK, "index of dimension 0 > 0"}, Planted{"F01:content=nan", "rope", kQK, "index of dimension 0 > 0"},
+                    Planted{"F01:content=zero", "rope", kQK, "L = 1", DType::bf16}, Planted{"F02:operand=v", "rope", kQK, "input is a strided view"},
+                    Planted{"F04:tokens=any", "sdpa", {"attn"}, "row > 0"}, Planted{"F04:tokens=one", "sdpa", {"attn"}, "L = 1"},
+                    Planted{"F05", "rope", {"q_rope"}, ""}, Planted{"F06:content=zero", "cache_write", kCaches, "cache not empty"},
+                    Planted{"F08:position=zero", "rope", kQK, "cache not empty"}, Planted{"F08:position=cache_length", "rope", kQK, "cache not empty"},
+                    Planted{"F09:table=dtype", "rope", kQK, "dtype bf16", DType::bf16}, Planted{"F12:mask=top_left", "sdpa", {"attn"}, "cache not empty"},
+                    Planted{"F12:mask=none", "sdpa", {"attn"}, ""}, Planted{"F22", "sdpa", {"attn"}, ""}),
+    [](const auto& info) {
+      auto name = std::string(info.param.fault) + "_" + std::string(name_of(info.param.dtype));
+      std::ranges::replace_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+      return name;
+    });
+
+TEST_F(FindOnReference, AnOpenContentIsPlantedWithEachAndToldApart) {
+  const auto verdict = find_with({"F01"});
+  ASSERT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  std::vector<std::string> predicted;
+  for (const auto& score : verdict.defects[0].predictions)
+    if (score.complete()) predicted.push_back(score.fault);
+  std::ranges::sort(predicted);
+  EXPECT_EQ(predicted, (std::vector<std::string>{"F01:content=input", "F01:content=nan", "F01:content=stale", "F01:content=zero"}));
+}
+
+TEST_F(FindOnReference, RaisesNothingWithoutAFault) {
+  for (const auto dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const std::uint64_t seed : {1, 2, 3}) {
+      const auto verdict = find_with({}, dtype, seed, seed == 2 ? RopePairing::interleaved : RopePairing::half);
+      EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+      EXPECT_EQ(verdict.exit_code(), 0);
+      EXPECT_FALSE(verdict.audited.empty());
+    }
+}
+
+TEST_F(FindOnReference, AFaultWhoseTriggerIsNeverMetIsInconclusive) {
+  // Nothing scales this model's rotary table, so an unscaled table is the right one.
+  const auto verdict = find_with({"F09:table=unscaled"});
+  EXPECT_EQ(verdict.status, Status::inconclusive);
+  EXPECT_EQ(verdict.exit_code(), 3);
+}
+
+TEST_F(FindOnReference, TwoFaultsAtOnceAreBothNamed) {
+  const auto verdict = find_with({"F04:tokens=any", "F06:content=zero"});
+  ASSERT_EQ(verdict.defects.size(), 2u) << to_text(verdict);
+  EXPECT_EQ(verdict.defects[0].op, "cache_write");
+  EXPECT_EQ(verdict.defects[1].op, "sdpa");
+  EXPECT_EQ(verdict.explained, 2);
+}
+
+}  // namespace
+}  // namespace culprit
