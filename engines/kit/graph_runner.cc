@@ -1,0 +1,264 @@
+#include "engines/kit/graph_runner.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/file.h"
+#include "decode/facts_json.h"
+#include "engines/kit/fixups.h"
+#include "engines/kit/kv_cache.h"
+#include "trace/trace.h"
+
+namespace culprit::kit {
+
+Result<Array> run_node(Backend& backend, const NodeRun& run) {
+  const auto& node = *run.node;
+  auto inputs = run.inputs;
+  const auto shape = inputs.empty() ? Shape{} : backend.shape(inputs[0]);
+  if (node.op == Op::linear && shape.size() == 4) {  // heads: merged
+    CULPRIT_TRY(const auto swapped, backend.swap_axes(inputs[0], 1, 2));
+    CULPRIT_TRY(inputs[0], backend.reshape(swapped, {shape[0], shape[2], shape[1] * shape[3]}));
+  }
+  const bool collapsed = node.op == Op::rope && run.rank == 3;
+  if (collapsed) {
+    CULPRIT_TRY(inputs[0], backend.reshape(inputs[0], {shape[0] * shape[1], shape[2], shape[3]}));
+  }
+  OpRequest request;
+  request.node = &node;
+  request.facts = run.facts;
+  request.variant = run.variant;
+  request.inputs = inputs;
+  request.weight = run.weight;
+  request.dtype = run.dtype;
+  request.tokens = run.tokens;
+  request.offset = run.offset;
+  request.causal = run.causal;
+  request.scale = 1 / std::sqrt(static_cast<double>(run.facts->head_channels));
+  CULPRIT_TRY(auto output, backend.apply(request));
+  if (collapsed) return backend.reshape(output, shape);
+  if (node.op == Op::linear && node.heads_out > 0) {
+    const auto flat = backend.shape(output);
+    CULPRIT_TRY(const auto split, backend.reshape(output, {flat[0], flat[1], node.heads_out, flat[2] / node.heads_out}));
+    return backend.swap_axes(split, 1, 2);
+  }
+  return output;
+}
+
+namespace {
+
+/// One run: the state that lives from step to step.
+class Runner {
+ public:
+  Runner(Backend& backend, WeightSet& weights, const RunPlan& plan) : backend_(backend), weights_(weights), plan_(plan), fixups_(backend, plan) {}
+
+  Result<void> check() {
+    CULPRIT_CHECK(validate(plan_));
+    CULPRIT_CHECK(validate_tokens(plan_, facts().vocabulary));
+    CULPRIT_TRY(cache_kind_, parse_cache_kind(plan_.cache));
+    for (const auto& [key, value] : plan_.variants) {
+      if (key == "rope.rank" && (value == "3" || value == "4")) continue;
+      if (key == "rope.offset" && (value == "scalar" || value == "per_row")) continue;
+      const auto op = parse_op(key);
+      if (!op) return fail("plan-invalid", fmt::format("'{}={}' is not a variant of any op", key, value));
+      CULPRIT_CHECK(check_offered(*op, value));
+    }
+    if (variant_value("rope.rank") == "3" && variant_value("rope.offset") == "per_row")
+      return fail("plan-invalid", "rope.rank=3 has rows and heads in one dimension, so an offset for each row has no meaning");
+    for (const auto& intervention : plan_.interventions)
+      if (intervention.kind == Intervention::Kind::variant)
+        for (const auto& node : graph().nodes())
+          if (glob_match(intervention.tap, node.output)) CULPRIT_CHECK(check_offered(node.op, intervention.variant));
+    for (const auto& pattern : plan_.capture)
+      if (std::ranges::none_of(graph().nodes(), [&](const Node& node) { return glob_match(pattern, node.output); }))
+        return fail("tap-unknown", fmt::format("no tap of the decode graph matches '{}'", pattern));
+    return fixups_.prepare(graph());
+  }
+
+  Result<RunOutcome> run(TraceWriter& trace, const std::function<void(int)>& on_step) {
+    RunOutcome outcome;
+    int fed = 0;
+    for (int step = 0; step < static_cast<int>(plan_.chunks.size()); ++step) {
+      const int chunk = plan_.chunks[static_cast<std::size_t>(step)];
+      if (plan_.reprefill) {
+        caches_.clear();
+        cached_ = 0;
+        begin_ = 0;
+        end_ = fed + chunk;
+      } else {
+        begin_ = fed;
+        end_ = fed + chunk;
+        cached_ = fed;
+      }
+      fed += chunk;
+      CULPRIT_TRY(auto argmax, run_step(step, trace));
+      outcome.argmax.push_back(std::move(argmax));
+      CULPRIT_CHECK(trace.end_step());
+      ++outcome.steps;
+      if (on_step) on_step(step);
+    }
+    return outcome;
+  }
+
+ private:
+  const Graph& graph() const { return weights_.model().graph(); }
+  const Facts& facts() const { return weights_.model().facts(); }
+  std::string variant_value(const std::string& key) const {
+    const auto found = plan_.variants.find(key);
+    return found == plan_.variants.end() ? std::string() : found->second;
+  }
+
+  Result<void> check_offered(Op op, const std::string& variant) const {
+    const auto offered = backend_.variants(op);
+    if (std::ranges::find(offered, variant) != offered.end()) return {};
+    return fail("not-supported", fmt::format("{} has no variant '{}'; the engine offers {}", name_of(op), variant, fmt::join(offered, ", ")));
+  }
+
+  std::string variant_of(const Node& node, int step) const {
+    if (auto forced = fixups_.variant_for(node.output, step); !forced.empty()) return forced;
+    if (auto chosen = variant_value(std::string(name_of(node.op))); !chosen.empty()) return chosen;
+    const auto offered = backend_.variants(node.op);
+    return offered.empty() ? std::string("default") : offered.front();
+  }
+
+  Coordinates coordinates() const {
+    Coordinates at;
+    const auto slots_begin = begin_ - cached_;
+    for (std::size_t row = 0; row < plan_.sequences.size(); ++row) {
+      at.sequence.push_back(plan_.sequence_ids.empty() ? static_cast<int>(row) : plan_.sequence_ids[row]);
+      auto& positions = at.position.emplace_back();
+      auto& slots = at.slot.emplace_back();
+      for (int i = slots_begin; i < end_; ++i) slots.push_back(plan_.position_base + i);
+      for (int i = begin_; i < end_; ++i) positions.push_back(plan_.position_base + i);
+    }
+    return at;
+  }
+
+  Result<Array> run_op(const Node& node, int step, const std::vector<std::vector<int>>& tokens) {
+    if (node.op == Op::cache_write) return caches_.try_emplace(node.output, cache_kind_, weights_.plan().dtype).first->second.update(backend_, values_.at(node.inputs[0]));
+    NodeRun run;
+    run.node = &node;
+    run.facts = &facts();
+    run.variant = variant_of(node, step);
+    run.dtype = weights_.plan().dtype;
+    for (const auto& input : node.inputs)
+      if (const auto found = values_.find(input); found != values_.end()) run.inputs.push_back(found->second);
+    if (!node.weight.empty()) {
+      CULPRIT_TRY(run.weight, weights_.for_engine(node.weight, run.variant == "quantized"));
+    }
+    if (node.op == Op::embedding) run.tokens = tokens;
+    if (node.op == Op::rope) {
+      const std::size_t elements = variant_value("rope.offset") == "per_row" ? plan_.sequences.size() : 1;
+      run.offset.assign(elements, plan_.position_base + begin_);
+      run.rank = variant_value("rope.rank") == "3" ? 3 : 4;
+    }
+    run.causal = end_ - begin_ > 1;
+    return run_node(backend_, run);
+  }
+
+  // The call as faults and exact interventions need it, on the host. `before` is the live cache before this step's write.
+  Result<OpCall> host_call(const Node& node, const Array& output, const Array& before, const std::vector<std::vector<int>>& tokens, const Coordinates& at) {
+    OpCall call;
+    call.node = &node;
+    call.dtype = weights_.plan().dtype;
+    for (const auto& input : node.inputs)
+      if (const auto found = values_.find(input); found != values_.end()) {
+        CULPRIT_TRY(call.inputs.emplace_back(), backend_.to_host(found->second));
+      }
+    call.context.facts = &facts();
+    call.context.tokens = tokens;
+    call.context.at = at;
+    if (!node.weight.empty()) {
+      CULPRIT_TRY(call.context.weight, weights_.host_dense(node.weight));
+    }
+    if (before != nullptr) {
+      CULPRIT_TRY(call.context.cache, backend_.to_host(before));
+    }
+    CULPRIT_TRY(call.result, backend_.to_host(output));
+    call.collapsed_rank = variant_value("rope.rank") == "3" ? 3 : 4;
+    call.per_row_offset = variant_value("rope.offset") == "per_row" && plan_.sequences.size() > 1;
+    return call;
+  }
+
+  Result<std::vector<int>> run_step(int step, TraceWriter& trace) {
+    std::vector<std::vector<int>> tokens;
+    for (const auto& sequence : plan_.sequences) tokens.emplace_back(sequence.begin() + begin_, sequence.begin() + end_);
+    const auto at = coordinates();
+    values_.clear();
+    std::map<std::string, std::string> notes;
+    int layer = -1;
+    for (const auto& node : graph().nodes()) {
+      if (plan_.sync == Sync::each_layer && node.layer != layer) CULPRIT_CHECK(eval_all());
+      layer = node.layer;
+      Array before;
+      if (const auto cache = caches_.find(node.output); cache != caches_.end()) before = cache->second.live();
+      CULPRIT_TRY(auto output, run_op(node, step, tokens));
+      if (fixups_.touches(node, step)) {
+        CULPRIT_TRY(auto call, host_call(node, output, before, tokens, at));
+        CULPRIT_TRY(auto fixed, fixups_.apply(call, step));
+        if (fixed.output != nullptr) {
+          output = fixed.output;
+          notes[node.output] = fixed.note;
+          if (node.op == Op::cache_write) CULPRIT_CHECK(caches_.at(node.output).overwrite(backend_, output));
+        }
+      }
+      if (plan_.sync == Sync::each_op) CULPRIT_CHECK(backend_.eval(std::span(&output, 1)));
+      values_[node.output] = std::move(output);
+    }
+    CULPRIT_CHECK(eval_all());
+    const bool wanted_step = plan_.capture_steps.empty() || std::ranges::find(plan_.capture_steps, step) != plan_.capture_steps.end();
+    for (const auto& node : graph().nodes()) {
+      const auto captured = [&](const std::string& pattern) { return glob_match(pattern, node.output); };
+      if (!wanted_step || std::ranges::none_of(plan_.capture, captured)) continue;
+      CULPRIT_TRY(const auto tensor, backend_.to_host(values_.at(node.output)));
+      trace.add(step, node.output, tensor, at, notes[node.output], plan_.hash_only);
+    }
+    return last_argmax();
+  }
+
+  Result<void> eval_all() {
+    std::vector<Array> all;
+    for (const auto& [name, value] : values_) all.push_back(value);
+    return backend_.eval(all);
+  }
+
+  Result<std::vector<int>> last_argmax() {
+    CULPRIT_TRY(const auto logits, backend_.to_host(values_.at("logits")));
+    std::vector<int> best;
+    for (std::int64_t row = 0; row < logits.dim(0); ++row) {
+      const auto last = logits.sliced(0, row, row + 1).sliced(1, logits.dim(1) - 1, logits.dim(1)).values();
+      best.push_back(static_cast<int>(std::ranges::max_element(last) - last.begin()));
+    }
+    return best;
+  }
+
+  Backend& backend_;
+  WeightSet& weights_;
+  const RunPlan& plan_;
+  Fixups fixups_;
+  CacheKind cache_kind_ = CacheKind::concat;
+  std::map<std::string, KvCache> caches_;
+  std::map<std::string, Array> values_;  // outputs of this step by tap
+  int begin_ = 0, end_ = 0, cached_ = 0;  // tokens of the sequences fed at this step; tokens cached before it
+};
+
+}  // namespace
+
+Result<RunOutcome> run_graph(Backend& backend, WeightSet& weights, const RunPlan& plan, const Json& hello, const std::filesystem::path& folder,
+                             const std::function<void(int step)>& on_step) {
+  Runner runner(backend, weights, plan);
+  CULPRIT_CHECK(runner.check());
+  const Json header = {{"plan", to_json(plan)},
+                       {"load", to_json(weights.plan())},
+                       {"hello", hello},
+                       {"model", {{"path", weights.model().path().string()}, {"facts", to_json(weights.model().facts())}}}};
+  CULPRIT_TRY(auto trace, TraceWriter::create(folder, header));
+  CULPRIT_TRY(auto outcome, runner.run(trace, on_step));
+  CULPRIT_CHECK(trace.finish({{"steps", outcome.steps}}));
+  return outcome;
+}
+
+}  // namespace culprit::kit

@@ -1,0 +1,124 @@
+#include "engines/ref/ref_backend.h"
+
+#include <fmt/format.h>
+
+#include "base/hash.h"
+#include "decode/model.h"
+#include "decode/node_eval.h"
+#include "decode/ops.h"
+#include "engines/ref/reversed_linear.h"
+
+namespace culprit::ref {
+namespace {
+
+const Tensor& tensor_of(const kit::Array& array) { return *static_cast<const Tensor*>(array.get()); }
+kit::Array array_of(Tensor tensor) { return std::make_shared<const Tensor>(std::move(tensor)); }
+
+}  // namespace
+
+Json RefBackend::hello() {
+  Json ops = Json::object();
+  for (const auto op : all_ops()) {
+    Json arithmetic = Json::object();
+    for (const auto& variant : variants(op)) arithmetic[variant] = {{"accumulate", variant == "reversed" ? "f32" : "f64"}};
+    ops[std::string(name_of(op))] = {{"variants", variants(op)}, {"arithmetic", arithmetic}};
+  }
+  const auto hash = sha256_file(program_);
+  return {{"engine", "ref"},
+          {"version", CULPRIT_VERSION},
+          {"library", program_},
+          {"library_sha256", hash ? *hash : std::string()},
+          {"device", "cpu"},
+          {"switches", Json::object()},
+          {"dtypes", {"f64", "f32", "bf16", "f16"}},
+          {"weight_sources", {"culprit"}},
+          {"ops", ops}};
+}
+
+std::vector<std::string> RefBackend::variants(Op op) {
+  switch (op) {
+    case Op::linear: return {"dense", "reversed"};
+    case Op::rope:
+    case Op::sdpa:
+    case Op::rms_norm: return {"fused", "composed"};
+    default: return {"fused"};
+  }
+}
+
+Result<kit::Array> RefBackend::from_host(const Tensor& tensor) { return array_of(tensor.with_storage_id(new_storage_id())); }
+Result<Tensor> RefBackend::to_host(const kit::Array& array) { return tensor_of(array); }
+
+Result<kit::Array> RefBackend::apply(const kit::OpRequest& request) {
+  const auto& node = *request.node;
+  if (request.variant == "reversed") return array_of(reversed_linear(tensor_of(request.inputs[0]), tensor_of(request.weight->dense), request.dtype));
+  std::vector<Array> inputs;
+  for (const auto& input : request.inputs) inputs.push_back(to_array(tensor_of(input)));
+
+  // Rank 3 is one row of row * head "heads": the same values at the same positions.
+  const bool collapsed = node.op == Op::rope && inputs[0].shape.size() == 3;
+  if (collapsed) inputs[0].shape.insert(inputs[0].shape.begin(), 1);
+  NodeContext context;
+  context.facts = request.facts;
+  context.tokens = request.tokens;
+  if (request.weight != nullptr) context.weight = tensor_of(request.weight->dense);
+  if (node.op == Op::rope || node.op == Op::sdpa) {
+    const auto rows = inputs[0].shape[0], tokens = inputs[0].shape[2];
+    const auto slots = node.op == Op::sdpa ? inputs[1].shape[2] : tokens;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto first = node.op == Op::sdpa ? slots - tokens : request.offset[request.offset.size() == 1 ? 0 : static_cast<std::size_t>(row)];
+      context.at.sequence.push_back(static_cast<int>(row));
+      auto& positions = context.at.position.emplace_back();
+      auto& slot = context.at.slot.emplace_back();
+      for (std::int64_t i = 0; i < tokens; ++i) positions.push_back(first + i);
+      for (std::int64_t i = tokens - slots; i < tokens; ++i) slot.push_back(first + i);
+    }
+  }
+  Node flat = node;
+  flat.heads_out = 0;  // the kit splits heads, as a view
+  CULPRIT_TRY(auto value, evaluate_node(flat, inputs, context));
+  if (collapsed) value.shape.erase(value.shape.begin());
+  return array_of(to_tensor(value, request.dtype));
+}
+
+Result<kit::Array> RefBackend::reshape(const kit::Array& x, const Shape& shape) { return array_of(tensor_of(x).reshaped(shape)); }
+Result<kit::Array> RefBackend::swap_axes(const kit::Array& x, int axis_a, int axis_b) { return array_of(tensor_of(x).transposed(axis_a, axis_b)); }
+
+Result<kit::Array> RefBackend::concatenate(std::span<const kit::Array> parts, int axis) {
+  auto shape = tensor_of(parts[0]).shape();
+  shape[static_cast<std::size_t>(axis)] = 0;
+  for (const auto& part : parts) shape[static_cast<std::size_t>(axis)] += tensor_of(part).dim(axis);
+  auto whole = Tensor::zeros(tensor_of(parts[0]).dtype(), shape);
+  std::int64_t begin = 0;
+  for (const auto& part : parts) {
+    const auto& tensor = tensor_of(part);
+    for_each_index(tensor.shape(), [&](std::span<const std::int64_t> index) {
+      std::vector<std::int64_t> place(index.begin(), index.end());
+      place[static_cast<std::size_t>(axis)] += begin;
+      whole.set(place, tensor.at(index));
+    });
+    begin += tensor.dim(axis);
+  }
+  return array_of(std::move(whole));
+}
+
+Result<kit::Array> RefBackend::slice(const kit::Array& x, int axis, std::int64_t begin, std::int64_t end) { return array_of(tensor_of(x).sliced(axis, begin, end)); }
+
+Result<kit::Array> RefBackend::slice_update(const kit::Array& x, const kit::Array& update, int axis, std::int64_t begin) {
+  auto whole = tensor_of(x).copy();
+  const auto& part = tensor_of(update);
+  for_each_index(part.shape(), [&](std::span<const std::int64_t> index) {
+    std::vector<std::int64_t> place(index.begin(), index.end());
+    place[static_cast<std::size_t>(axis)] += begin;
+    whole.set(place, part.at(index));
+  });
+  return array_of(std::move(whole));
+}
+
+Result<kit::Array> RefBackend::zeros(const Shape& shape, DType dtype) { return array_of(Tensor::zeros(dtype, shape)); }
+Shape RefBackend::shape(const kit::Array& x) { return tensor_of(x).shape(); }
+
+Result<std::vector<std::pair<std::string, Weight>>> RefBackend::load_checkpoint(const std::string&) {
+  return fail("not-supported", "the reference engine has no loader of its own: culprit's reader is the reference");
+}
+
+}  // namespace culprit::ref
