@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +42,17 @@ TEST(Xxh3, KnownAnswers) {
   EXPECT_EQ(xxh3_128({}), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(xxh3_128(bytes_of("abc")), "06b05ab6733a618578af5f94892f3950");
   EXPECT_EQ(xxh3_128(ramp), "83885e853bb6640ca870f92984398d22");
+}
+
+TEST(Xxh3Stream, DoesNotDependOnTheCuts) {
+  std::vector<std::byte> bytes(5000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i % 251);
+  for (const std::size_t piece : {1u, 7u, 64u, 1024u, 4999u, 5000u}) {
+    Xxh3Stream stream;
+    for (std::size_t at = 0; at < bytes.size(); at += piece) stream.add(std::span(bytes).subspan(at, std::min(piece, bytes.size() - at)));
+    EXPECT_EQ(stream.finish(), xxh3_128(bytes)) << piece;
+  }
+  EXPECT_EQ(Xxh3Stream().finish(), xxh3_128({}));
 }
 
 }  // namespace

@@ -9,14 +9,14 @@ enum class RopePairing { half, interleaved };  // (i, i + d/2), or (2i, 2i + 1)
 enum class RopeScaling { none, linear, llama3 };
 
 struct RopeFacts {
-  int dims = 0;               // rotated channels of a head; the rest pass through
+  int dims = 0;  // rotated channels of a head; the rest pass through
   double base = 10000;
   RopePairing pairing = RopePairing::half;
   RopeScaling scaling = RopeScaling::none;
-  double factor = 1;                  // linear and llama3
-  double low_frequency_factor = 1;    // llama3
-  double high_frequency_factor = 4;   // llama3
-  double original_context = 8192;     // llama3, positions
+  double factor = 1;                 // linear and llama3
+  double low_frequency_factor = 1;   // llama3
+  double high_frequency_factor = 4;  // llama3
+  double original_context = 8192;    // llama3, positions
 };
 
 struct Facts {

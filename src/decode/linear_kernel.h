@@ -6,10 +6,10 @@
 namespace culprit {
 
 struct LinearBlock {
-  const double* x;        // [n, in]
-  const double* weight;   // [weight_rows, in]
-  double* out;            // of input r and weight row j: out[r * out_stride + j]
-  double* magnitude;      // as out: sums of |x_i w_i|; nullptr when not wanted
+  const double* x;       // [n, in]
+  const double* weight;  // [weight_rows, in]
+  double* out;           // of input r and weight row j: out[r * out_stride + j]
+  double* magnitude;     // as out: sums of |x_i w_i|; nullptr when not wanted
   std::size_t n;
   std::size_t in;
   std::size_t weight_rows;  // at most kLinearRows

@@ -14,11 +14,13 @@
 namespace culprit {
 namespace {
 tl::unexpected<Error> missing_tensor(const std::string& name, const Shape& expected, const std::filesystem::path& path) {
-  return fail("model-unsupported", fmt::format("tensor {}: expected shape {}, but there is no such tensor", name, to_string(expected)), path.string());
+  return fail("model-unsupported", fmt::format("tensor {}: expected shape {}, but there is no such tensor", name, to_string(expected)),
+              path.string());
 }
 Result<void> check_shape(const std::string& name, const Shape& expected, const Shape& actual, const std::filesystem::path& path) {
   if (expected == actual) return {};
-  return fail("model-unsupported", fmt::format("tensor {}: expected shape {}, got {}", name, to_string(expected), to_string(actual)), path.string());
+  return fail("model-unsupported", fmt::format("tensor {}: expected shape {}, got {}", name, to_string(expected), to_string(actual)),
+              path.string());
 }
 
 /// A tensor that the graph does not use would change what the model means (a bias, an expert): refused rather than ignored.
@@ -27,7 +29,8 @@ Result<void> check_no_others(const Gguf& file, const Architecture& architecture,
   for (const auto& [canonical, checkpoint] : names) known.insert(checkpoint);
   for (const auto& tensor : file.tensors())
     if (!known.contains(tensor.name))
-      return fail("model-unsupported", fmt::format("tensor {} has no place in the {} graph", tensor.name, architecture.name), file.path().string());
+      return fail("model-unsupported", fmt::format("tensor {} has no place in the {} graph", tensor.name, architecture.name),
+                  file.path().string());
   return {};
 }
 
@@ -56,7 +59,8 @@ Result<Model> Model::open_gguf(const std::filesystem::path& path) {
   CULPRIT_TRY(auto facts, architecture->read_gguf(file));
   // A graph is as long as the facts say: no longer than a file with so many tensors can need.
   if (static_cast<std::size_t>(facts.layers) > file.tensors().size())
-    return fail("model-unsupported", fmt::format("{} layers, but the file has {} tensors", facts.layers, file.tensors().size()), path.string());
+    return fail("model-unsupported", fmt::format("{} layers, but the file has {} tensors", facts.layers, file.tensors().size()),
+                path.string());
   if (facts.vocabulary == 0) return fail("model-unsupported", "there is no tensor token_embd.weight", path.string());
   if (auto fit = check_facts(facts); !fit) return fail(fit.error().id, fit.error().message, path.string());
 
@@ -80,7 +84,8 @@ Result<Model> Model::open_folder(const std::filesystem::path& path) {
   CULPRIT_TRY(auto facts, read_model_facts(path / kModelFactsFile));
   CULPRIT_TRY(const auto file, Safetensors::open(path / kModelTensorsFile));
   if (static_cast<std::size_t>(facts.layers) > file.names().size())
-    return fail("model-unsupported", fmt::format("{} layers, but the file has {} tensors", facts.layers, file.names().size()), path.string());
+    return fail("model-unsupported", fmt::format("{} layers, but the file has {} tensors", facts.layers, file.names().size()),
+                path.string());
   Model model;
   model.path_ = path;
   model.kind_ = "folder";
@@ -91,7 +96,8 @@ Result<Model> Model::open_folder(const std::filesystem::path& path) {
     CULPRIT_TRY(auto tensor, file.tensor(spec.canonical));
     CULPRIT_CHECK(check_shape(spec.canonical, spec.shape, tensor.shape(), path));
     if (!is_float(tensor.dtype()))
-      return fail("model-unsupported", fmt::format("tensor {}: expected a float dtype, got {}", spec.canonical, name_of(tensor.dtype())), path.string());
+      return fail("model-unsupported", fmt::format("tensor {}: expected a float dtype, got {}", spec.canonical, name_of(tensor.dtype())),
+                  path.string());
     tensors.emplace(spec.canonical, std::move(tensor));
     model.weight_names_.push_back(spec.canonical);
     model.checkpoint_names_.emplace(spec.canonical, spec.canonical);
@@ -106,7 +112,8 @@ std::string Model::checkpoint_name(const std::string& canonical) const {
 }
 
 std::string Model::canonical_name(const std::string& checkpoint) const {
-  const auto found = std::find_if(checkpoint_names_.begin(), checkpoint_names_.end(), [&](const auto& pair) { return pair.second == checkpoint; });
+  const auto found =
+      std::find_if(checkpoint_names_.begin(), checkpoint_names_.end(), [&](const auto& pair) { return pair.second == checkpoint; });
   return found == checkpoint_names_.end() ? std::string() : found->first;
 }
 

@@ -39,14 +39,16 @@ bool is_matrix(const std::vector<std::vector<T>>& lists, std::int64_t rows, std:
 
 Result<void> check_weight(const Node& node, const Tensor& weight, int rank) {
   if (weight.rank() != rank || weight.empty() || !is_float(weight.dtype()))
-    return misfit(node, fmt::format("expected a float weight with {} dimensions, got {} {}", rank, name_of(weight.dtype()), to_string(weight.shape())));
+    return misfit(node, fmt::format("expected a float weight with {} dimensions, got {} {}", rank, name_of(weight.dtype()),
+                                    to_string(weight.shape())));
   return {};
 }
 
 Result<Array> evaluate_embedding(const Node& node, const NodeContext& context) {
   CULPRIT_CHECK(check_weight(node, context.weight, 2));
   const auto count = context.tokens.empty() ? 0 : static_cast<std::int64_t>(context.tokens[0].size());
-  if (!is_matrix(context.tokens, static_cast<std::int64_t>(context.tokens.size()), count)) return misfit(node, "rows of unequal numbers of tokens");
+  if (!is_matrix(context.tokens, static_cast<std::int64_t>(context.tokens.size()), count))
+    return misfit(node, "rows of unequal numbers of tokens");
   for (const auto& row : context.tokens)
     for (const int token : row)
       if (token < 0 || token >= context.weight.dim(0))
@@ -82,7 +84,8 @@ Result<Array> evaluate_rope(const Node& node, const Array& x, const NodeContext&
   const int dims = context.facts->rope.dims;
   if (x.shape.size() != 4 || dims < 0 || dims % 2 != 0 || x.shape[3] < dims)
     return misfit(node, fmt::format("expected heads of at least {} channels, an even number, got {}", dims, to_string(x.shape)));
-  if (!is_matrix(context.at.position, x.shape[0], x.shape[2])) return misfit(node, fmt::format("positions do not fit x {}", to_string(x.shape)));
+  if (!is_matrix(context.at.position, x.shape[0], x.shape[2]))
+    return misfit(node, fmt::format("positions do not fit x {}", to_string(x.shape)));
   return rope(x, context.facts->rope, context.at.position);
 }
 
@@ -105,9 +108,9 @@ Result<Array> evaluate_cache_write(const Node& node, const Array& x, const NodeC
 }
 
 Result<Array> evaluate_sdpa(const Node& node, const Array& q, const Array& k, const Array& v, const NodeContext& context) {
-  const bool fits = q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4 && q.shape[0] == k.shape[0] && q.shape[3] == k.shape[3] &&
-                    k.shape[0] == v.shape[0] && k.shape[1] == v.shape[1] && k.shape[2] == v.shape[2] && k.shape[1] > 0 &&
-                    q.shape[1] % k.shape[1] == 0 && is_matrix(context.at.position, q.shape[0], q.shape[2]) &&
+  const bool fits = q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4 && q.shape[0] == k.shape[0] &&
+                    q.shape[3] == k.shape[3] && k.shape[0] == v.shape[0] && k.shape[1] == v.shape[1] && k.shape[2] == v.shape[2] &&
+                    k.shape[1] > 0 && q.shape[1] % k.shape[1] == 0 && is_matrix(context.at.position, q.shape[0], q.shape[2]) &&
                     is_matrix(context.at.slot, k.shape[0], k.shape[2]);
   if (!fits)
     return misfit(node, fmt::format("q {}, k {}, v {} and the coordinates do not fit each other", to_string(q.shape), to_string(k.shape),
@@ -118,7 +121,8 @@ Result<Array> evaluate_sdpa(const Node& node, const Array& q, const Array& k, co
 
 Result<Array> evaluate_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context) {
   assert(context.facts != nullptr);
-  if (inputs.size() != inputs_of(node.op)) return misfit(node, fmt::format("expected {} inputs, got {}", inputs_of(node.op), inputs.size()));
+  if (inputs.size() != inputs_of(node.op))
+    return misfit(node, fmt::format("expected {} inputs, got {}", inputs_of(node.op), inputs.size()));
   for (const auto& input : inputs)
     if (checked_count(input.shape) != input.count())
       return misfit(node, fmt::format("{} values for shape {}", input.count(), to_string(input.shape)));

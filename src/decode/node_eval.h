@@ -16,10 +16,11 @@ struct NodeContext {
   std::vector<std::vector<int>> tokens;  // of this step, [row][token]
   Coordinates at;                        // of this step
   Tensor weight;                         // the node's weight as used, dense; empty when the node has none
-  Tensor cache;                          // cache_write: the cache before this step [row, kv_head, slots before, channel]; empty at the first step
+  Tensor cache;  // cache_write: the cache before this step [row, kv_head, slots before, channel]; empty at the first step
 };
 
-/// `inputs` in the order of node.inputs. cache_write appends: concat(cache, x) on the slot axis. Error ids: tensor-layout when shapes do not fit.
+/// `inputs` in the order of node.inputs. cache_write appends: concat(cache, x) on the slot axis. Error ids: tensor-layout when shapes do
+/// not fit.
 [[nodiscard]] Result<Array> evaluate_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context);
 
 }  // namespace culprit

@@ -18,7 +18,7 @@ constexpr GgmlType kTypes[] = {
     {12, "Q4_K", 256, 144}, {13, "Q5_K", 256, 176}, {14, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {24, "I8", 1, 1},
     {25, "I16", 1, 2},      {26, "I32", 1, 4},      {27, "I64", 1, 8},      {28, "F64", 1, 8},      {30, "BF16", 1, 2},
 };
-constexpr std::int64_t kGroup = 32;                // elements of every block repacked here
+constexpr std::int64_t kGroup = 32;  // elements of every block repacked here
 constexpr std::size_t kBlocksPerTask = 1 << 12;
 
 std::uint16_t half_at(const std::byte* p) {
@@ -41,8 +41,8 @@ void interleave_nibbles(const std::byte* nibbles, std::byte* out) {
 struct GroupFormat {
   std::uint32_t number;
   int bits;
-  std::ptrdiff_t quants_at;   // byte of the block
-  std::ptrdiff_t bias_at;     // byte of the block, or -1: the bias is `bias_scale` times the scale
+  std::ptrdiff_t quants_at;  // byte of the block
+  std::ptrdiff_t bias_at;    // byte of the block, or -1: the bias is `bias_scale` times the scale
   int bias_scale;
 };
 constexpr GroupFormat kGroupFormats[] = {

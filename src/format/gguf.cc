@@ -16,9 +16,9 @@ namespace culprit {
 namespace {
 constexpr std::uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr std::uint64_t kAlignmentDefault = 32;
-constexpr std::uint32_t kDimensionsMax = 4;              // GGML_MAX_DIMS
-constexpr std::uint64_t kArrayKept = 1 << 20;            // longer arrays are checked, not kept
-constexpr std::uint64_t kEntryBytesMin = 8 + 4 + 1;      // empty key, type, the smallest value
+constexpr std::uint32_t kDimensionsMax = 4;                   // GGML_MAX_DIMS
+constexpr std::uint64_t kArrayKept = 1 << 20;                 // longer arrays are checked, not kept
+constexpr std::uint64_t kEntryBytesMin = 8 + 4 + 1;           // empty key, type, the smallest value
 constexpr std::uint64_t kTensorBytesMin = 8 + 4 + 8 + 4 + 8;  // empty name, one dimension
 
 enum class ValueType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
@@ -167,7 +167,8 @@ class Reader {
   template <class T>
   Result<GgufValue> widened() {
     CULPRIT_TRY(const auto narrow, number<T>());
-    using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>>;
+    using Wide =
+        std::conditional_t<std::is_floating_point_v<T>, double, std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>>;
     return GgufValue(static_cast<Wide>(narrow));
   }
 
@@ -232,7 +233,8 @@ class Reader {
     const auto dimensions_begin = at_;
     CULPRIT_TRY(const auto dimensions, number<std::uint32_t>());
     if (dimensions == 0 || dimensions > kDimensionsMax)
-      return invalid(dimensions_begin, fmt::format("tensor {}: expected 1 to {} dimensions, got {}", tensor.name, kDimensionsMax, dimensions));
+      return invalid(dimensions_begin,
+                     fmt::format("tensor {}: expected 1 to {} dimensions, got {}", tensor.name, kDimensionsMax, dimensions));
     for (std::uint32_t i = 0; i < dimensions; ++i) {
       const auto begin = at_;
       CULPRIT_TRY(const auto length, number<std::uint64_t>());
@@ -267,8 +269,8 @@ class Reader {
       if (tensor.offset % alignment_ != 0)
         return invalid(data_begin, fmt::format("tensor {}: offset {} is not a multiple of {}", tensor.name, tensor.offset, alignment_));
       if (tensor.offset > available || tensor.bytes > available - tensor.offset)
-        return invalid(data_begin, fmt::format("tensor {}: {} bytes at {} of the data, which has {}", tensor.name, tensor.bytes, tensor.offset,
-                                               available));
+        return invalid(data_begin, fmt::format("tensor {}: {} bytes at {} of the data, which has {}", tensor.name, tensor.bytes,
+                                               tensor.offset, available));
       tensor.offset += data_begin;
     }
     std::vector<const GgufTensor*> by_offset;

@@ -23,10 +23,10 @@ using GgufValue = std::variant<std::uint64_t, std::int64_t, double, bool, std::s
 
 struct GgufTensor {
   std::string name;
-  std::uint32_t type = 0;   // ggml type number
-  std::string type_name;    // "Q4_1"
-  Shape shape;              // row-major: the reverse of GGUF's own order
-  std::uint64_t offset = 0; // of the data, from the file's begin
+  std::uint32_t type = 0;    // ggml type number
+  std::string type_name;     // "Q4_1"
+  Shape shape;               // row-major: the reverse of GGUF's own order
+  std::uint64_t offset = 0;  // of the data, from the file's begin
   std::uint64_t bytes = 0;
 };
 

@@ -104,7 +104,9 @@ class RowReader {
   std::vector<double> f64_;
 };
 
-std::int64_t rows_per(std::int64_t elements, std::int64_t columns) { return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, columns)); }
+std::int64_t rows_per(std::int64_t elements, std::int64_t columns) {
+  return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, columns));
+}
 
 void rows_in_parallel(const Weight& weight, std::int64_t begin, std::int64_t end, std::int64_t columns, float* out) {
   const auto grain = static_cast<std::size_t>(rows_per(kBlockElements, columns));

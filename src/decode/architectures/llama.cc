@@ -14,18 +14,45 @@ std::int64_t query_channels(F f) { return std::int64_t{f.heads} * f.head_channel
 std::int64_t kv_channels(F f) { return std::int64_t{f.kv_heads} * f.head_channels; }
 
 constexpr WeightEntry kWeights[] = {
-    {"embed", "token_embd.weight", [](F f) -> Shape { return {f.vocabulary, f.hidden}; }},
+    {"embed", "token_embd.weight",
+     [](F f) -> Shape {
+       return {f.vocabulary, f.hidden};
+     }},
     {"attn_norm", "blk.{}.attn_norm.weight", [](F f) -> Shape { return {f.hidden}; }},
-    {"q", "blk.{}.attn_q.weight", [](F f) -> Shape { return {query_channels(f), f.hidden}; }},
-    {"k", "blk.{}.attn_k.weight", [](F f) -> Shape { return {kv_channels(f), f.hidden}; }},
-    {"v", "blk.{}.attn_v.weight", [](F f) -> Shape { return {kv_channels(f), f.hidden}; }},
-    {"attn_out", "blk.{}.attn_output.weight", [](F f) -> Shape { return {f.hidden, query_channels(f)}; }},
+    {"q", "blk.{}.attn_q.weight",
+     [](F f) -> Shape {
+       return {query_channels(f), f.hidden};
+     }},
+    {"k", "blk.{}.attn_k.weight",
+     [](F f) -> Shape {
+       return {kv_channels(f), f.hidden};
+     }},
+    {"v", "blk.{}.attn_v.weight",
+     [](F f) -> Shape {
+       return {kv_channels(f), f.hidden};
+     }},
+    {"attn_out", "blk.{}.attn_output.weight",
+     [](F f) -> Shape {
+       return {f.hidden, query_channels(f)};
+     }},
     {"mlp_norm", "blk.{}.ffn_norm.weight", [](F f) -> Shape { return {f.hidden}; }},
-    {"mlp_gate", "blk.{}.ffn_gate.weight", [](F f) -> Shape { return {f.mlp_hidden, f.hidden}; }},
-    {"mlp_up", "blk.{}.ffn_up.weight", [](F f) -> Shape { return {f.mlp_hidden, f.hidden}; }},
-    {"mlp_down", "blk.{}.ffn_down.weight", [](F f) -> Shape { return {f.hidden, f.mlp_hidden}; }},
+    {"mlp_gate", "blk.{}.ffn_gate.weight",
+     [](F f) -> Shape {
+       return {f.mlp_hidden, f.hidden};
+     }},
+    {"mlp_up", "blk.{}.ffn_up.weight",
+     [](F f) -> Shape {
+       return {f.mlp_hidden, f.hidden};
+     }},
+    {"mlp_down", "blk.{}.ffn_down.weight",
+     [](F f) -> Shape {
+       return {f.hidden, f.mlp_hidden};
+     }},
     {"final_norm", "output_norm.weight", [](F f) -> Shape { return {f.hidden}; }},
-    {"logits", "output.weight", [](F f) -> Shape { return {f.vocabulary, f.hidden}; }},
+    {"logits", "output.weight",
+     [](F f) -> Shape {
+       return {f.vocabulary, f.hidden};
+     }},
 };
 constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 constexpr std::string_view kOthers[] = {kRopeFactors};
@@ -40,8 +67,12 @@ std::vector<Node> nodes_of(F facts) {
       nodes.push_back({.op = op, .output = tap(role), .inputs = std::move(inputs), .weight = {}, .layer = layer, .heads_out = 0});
     };
     const auto weighted = [&](Op op, std::string_view role, std::string input, int heads_out = 0) {
-      nodes.push_back(
-          {.op = op, .output = tap(role), .inputs = {std::move(input)}, .weight = "w." + tap(role), .layer = layer, .heads_out = heads_out});
+      nodes.push_back({.op = op,
+                       .output = tap(role),
+                       .inputs = {std::move(input)},
+                       .weight = "w." + tap(role),
+                       .layer = layer,
+                       .heads_out = heads_out});
     };
     weighted(Op::rms_norm, "attn_norm", residual);
     weighted(Op::linear, "q", tap("attn_norm"), facts.heads);
@@ -94,8 +125,8 @@ Result<void> optional_count(const Gguf& file, const std::string& key, int& out) 
   return {};
 }
 
-/// Llama 3.1's scaling, which converters write out as one divisor for each frequency. The parameters are those that give these divisors; low
-/// and high factor 1 and 4 and the original context 8192 are the only ones ever published.
+/// Llama 3.1's scaling, which converters write out as one divisor for each frequency. The parameters are those that give these divisors;
+/// low and high factor 1 and 4 and the original context 8192 are the only ones ever published.
 Result<void> recognise_llama3(const Gguf& file, RopeFacts& rope) {
   CULPRIT_TRY(const auto weight, file.weight(std::string(kRopeFactors)));
   const auto divisors = weight.to_f32().values();
@@ -112,7 +143,8 @@ Result<void> recognise_llama3(const Gguf& file, RopeFacts& rope) {
     matches = std::abs(divisors[i] - expected) <= bound * candidate.factor * expected;
   }
   if (!matches)
-    return fail("model-unsupported", fmt::format("tensor {} holds frequency divisors that are not Llama 3.1's", kRopeFactors), file.path().string());
+    return fail("model-unsupported", fmt::format("tensor {} holds frequency divisors that are not Llama 3.1's", kRopeFactors),
+                file.path().string());
   rope = candidate;
   return {};
 }
@@ -168,7 +200,6 @@ Result<Facts> read_gguf(const Gguf& file) {
 }
 }  // namespace
 
-const Architecture kLlama = {
-    .name = "llama", .read_gguf = read_gguf, .nodes = nodes_of, .weights = kWeights, .gguf_others = kOthers};
+const Architecture kLlama = {.name = "llama", .read_gguf = read_gguf, .nodes = nodes_of, .weights = kWeights, .gguf_others = kOthers};
 
 }  // namespace culprit

@@ -1,0 +1,149 @@
+#include "decode/graph.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "decode/architecture.h"
+#include "decode/facts_json.h"
+#include "decode/model.h"
+#include "decode/model_weights.h"
+
+namespace culprit {
+namespace {
+
+TEST(Op, NamesAreUniqueAndParse) {
+  std::set<std::string_view> names;
+  for (const Op op : all_ops()) {
+    EXPECT_TRUE(names.insert(name_of(op)).second);
+    EXPECT_EQ(parse_op(name_of(op)).value(), op);
+  }
+  EXPECT_EQ(names.size(), 8u);
+  EXPECT_NE(parse_op("rms_nrom").error().message.find("did you mean rms_norm?"), std::string::npos);
+  EXPECT_FALSE(parse_op(""));
+}
+
+TEST(LlamaGraph, IsTheListOfTapsInOrder) {
+  auto facts = tiny_llama_facts();
+  facts.layers = 1;
+  const Graph graph(facts);
+  const char* expected[] = {"embed",
+                            "layers.0.attn_norm",
+                            "layers.0.q",
+                            "layers.0.k",
+                            "layers.0.v",
+                            "layers.0.q_rope",
+                            "layers.0.k_rope",
+                            "layers.0.k_cache",
+                            "layers.0.v_cache",
+                            "layers.0.attn",
+                            "layers.0.attn_out",
+                            "layers.0.attn_residual",
+                            "layers.0.mlp_norm",
+                            "layers.0.mlp_gate",
+                            "layers.0.mlp_up",
+                            "layers.0.mlp_act",
+                            "layers.0.mlp_down",
+                            "layers.0.residual",
+                            "final_norm",
+                            "logits"};
+  ASSERT_EQ(graph.nodes().size(), std::size(expected));
+  for (std::size_t i = 0; i < std::size(expected); ++i) EXPECT_EQ(graph.nodes()[i].output, expected[i]);
+}
+
+TEST(LlamaGraph, NodesReadWhatWasWrittenBeforeThem) {
+  const Graph graph(tiny_llama_facts());
+  std::set<std::string> written;
+  for (const auto& node : graph.nodes()) {
+    for (const auto& input : node.inputs) EXPECT_TRUE(written.contains(input)) << node.output << " reads " << input;
+    EXPECT_TRUE(written.insert(node.output).second) << node.output;
+    EXPECT_EQ(graph.find(node.output), &graph.nodes()[static_cast<std::size_t>(graph.index_of(node.output))]);
+    EXPECT_EQ(node.layer, node.output.starts_with("layers.") ? std::stoi(node.output.substr(7)) : -1);
+  }
+  EXPECT_EQ(graph.index_of("layers.3.q"), -1);
+  EXPECT_EQ(graph.find(""), nullptr);
+  EXPECT_EQ(graph.find("layers.1.attn_norm")->inputs, (std::vector<std::string>{"layers.0.residual"}));
+  EXPECT_EQ(graph.find("layers.1.attn_residual")->inputs, (std::vector<std::string>{"layers.0.residual", "layers.1.attn_out"}));
+  EXPECT_EQ(graph.find("layers.1.attn")->inputs, (std::vector<std::string>{"layers.1.q_rope", "layers.1.k_cache", "layers.1.v_cache"}));
+  EXPECT_EQ(graph.find("layers.2.q")->heads_out, 6);
+  EXPECT_EQ(graph.find("layers.2.v")->heads_out, 3);
+  EXPECT_EQ(graph.find("layers.2.v")->weight, "w.layers.2.v");
+}
+
+TEST(LlamaGraph, TiedHeadReadsTheEmbedding) {
+  auto facts = tiny_llama_facts();
+  EXPECT_EQ(Graph(facts).find("logits")->weight, "w.logits");
+  EXPECT_EQ(model_weights(Graph(facts)).size(), 3u + 9 * 3);
+  facts.tied_head = true;
+  EXPECT_EQ(Graph(facts).find("logits")->weight, "w.embed");
+  EXPECT_EQ(model_weights(Graph(facts)).size(), 2u + 9 * 3);
+}
+
+TEST(TapRole, IsTheLastPart) {
+  EXPECT_EQ(tap_role("layers.12.q_rope"), "q_rope");
+  EXPECT_EQ(tap_role("logits"), "logits");
+  EXPECT_EQ(tap_role("w.layers.0.q"), "q");
+}
+
+TEST(Facts, SurviveJsonBitByBit) {
+  auto facts = tiny_llama_facts();
+  facts.norm_epsilon = static_cast<double>(1e-5f);
+  facts.rope = {.dims = 6,
+                .base = 500000.1,
+                .pairing = RopePairing::interleaved,
+                .scaling = RopeScaling::llama3,
+                .factor = 32,
+                .low_frequency_factor = 1.1,
+                .high_frequency_factor = 4.3,
+                .original_context = 8191};
+  const auto json = to_json(facts);
+  const auto back = facts_from_json(parse_json(json.dump()).value());
+  ASSERT_TRUE(back) << to_string(back.error());
+  EXPECT_EQ(to_json(*back), json);
+  EXPECT_EQ(back->norm_epsilon, facts.norm_epsilon);
+  EXPECT_EQ(back->rope.base, facts.rope.base);
+  // Every field counts.
+  for (const auto& [key, value] : json.items()) {
+    auto less = json;
+    less.erase(key);
+    EXPECT_EQ(facts_from_json(less).error().id, "json-invalid") << key;
+  }
+  for (const auto& [key, value] : json.at("rope").items()) {
+    auto less = json;
+    less["rope"].erase(key);
+    EXPECT_EQ(facts_from_json(less).error().id, "json-invalid") << key;
+  }
+  auto more = json;
+  more["extra"] = 1;
+  EXPECT_FALSE(facts_from_json(more));
+  auto other = json;
+  other["rope"]["pairing"] = "thirds";
+  EXPECT_FALSE(facts_from_json(other));
+}
+
+TEST(CheckFacts, RefusesWhatCannotBeBuilt) {
+  EXPECT_TRUE(check_facts(tiny_llama_facts()));
+  const auto refused = [](auto change) {
+    auto facts = tiny_llama_facts();
+    change(facts);
+    const auto fit = check_facts(facts);
+    return !fit && fit.error().id == "model-unsupported";
+  };
+  EXPECT_TRUE(refused([](Facts& f) { f.architecture = "lama"; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.layers = 0; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.hidden = -48; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.kv_heads = 4; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.kv_heads = 0; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.rope.dims = 7; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.rope.dims = 10; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.rope.base = 0; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.rope.factor = 0; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.norm_epsilon = std::numeric_limits<double>::quiet_NaN(); }));
+  EXPECT_TRUE(refused([](Facts& f) {
+    f.rope.scaling = RopeScaling::llama3;
+    f.rope.high_frequency_factor = f.rope.low_frequency_factor;
+  }));
+}
+
+}  // namespace
+}  // namespace culprit

@@ -1,0 +1,283 @@
+#include "decode/node_eval.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "base/test_dir.h"
+#include "decode/model.h"
+
+namespace culprit {
+namespace {
+
+using Tokens = std::vector<std::vector<int>>;
+
+/// Decodes with evaluate_node alone: a concat cache, f64 throughout.
+class Decoder {
+ public:
+  explicit Decoder(const Model& model, std::int64_t position_base = 0) : model_(model), next_position_(position_base) {
+    for (const auto& name : model.weight_names()) weights_[name] = model.weight(name)->to_f32();
+  }
+  /// Every tap of one step.
+  std::map<std::string, Array> step(const Tokens& tokens) {
+    Coordinates at;
+    slots_.resize(tokens.size());
+    for (std::size_t row = 0; row < tokens.size(); ++row) {
+      at.sequence.push_back(static_cast<int>(row));
+      at.position.emplace_back();
+      for (std::size_t t = 0; t < tokens[row].size(); ++t) at.position[row].push_back(next_position_ + static_cast<std::int64_t>(t));
+      slots_[row].insert(slots_[row].end(), at.position[row].begin(), at.position[row].end());
+    }
+    at.slot = slots_;
+    next_position_ += static_cast<std::int64_t>(tokens[0].size());
+    std::map<std::string, Array> taps;
+    for (const auto& node : model_.graph().nodes()) {
+      NodeContext context{.facts = &model_.facts(), .tokens = tokens, .at = at, .weight = {}, .cache = {}};
+      if (!node.weight.empty()) context.weight = weights_.at(node.weight);
+      if (node.op == Op::cache_write) context.cache = caches_[node.output];
+      std::vector<Array> inputs;
+      for (const auto& input : node.inputs) inputs.push_back(taps.at(input));
+      auto output = evaluate_node(node, inputs, context);
+      EXPECT_TRUE(output) << to_string(output.error());
+      if (node.op == Op::cache_write) caches_[node.output] = to_tensor(*output, DType::f64);
+      taps[node.output] = std::move(*output);
+    }
+    return taps;
+  }
+  [[nodiscard]] const Tensor& weight(const std::string& name) const { return weights_.at(name); }
+
+ private:
+  const Model& model_;
+  std::int64_t next_position_;
+  std::vector<std::vector<std::int64_t>> slots_;
+  std::map<std::string, Tensor> weights_;
+  std::map<std::string, Tensor> caches_;
+};
+
+class TinyModel : public testing::TestWithParam<RopePairing> {
+ protected:
+  TinyModel() {
+    auto facts = tiny_llama_facts();
+    facts.rope.pairing = GetParam();
+    facts.rope.dims = GetParam() == RopePairing::half ? 8 : 6;  // partial rotation too
+    EXPECT_TRUE(write_random_model(dir_ / "m", {facts, 11}));
+    model_.emplace(Model::open(dir_ / "m").value());
+  }
+  TestDir dir_;
+  std::optional<Model> model_;
+};
+
+std::vector<double> last_logits(const std::map<std::string, Array>& taps, std::size_t row = 0) {
+  const auto& logits = taps.at("logits");
+  const auto vocabulary = static_cast<std::size_t>(logits.shape[2]);
+  const auto tokens = static_cast<std::size_t>(logits.shape[1]);
+  const auto* begin = logits.values.data() + (row * tokens + tokens - 1) * vocabulary;
+  return {begin, begin + vocabulary};
+}
+
+double largest_difference(const std::vector<double>& x, const std::vector<double>& y) {
+  double largest = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) largest = std::max(largest, std::abs(x[i] - y[i]));
+  return largest;
+}
+
+/// Llama's forward pass by the book, one sequence, in long double, with none of the ops.
+std::vector<double> by_the_book(const Decoder& weights, const Facts& facts, const std::vector<int>& tokens) {
+  using Real = long double;
+  using Vector = std::vector<Real>;
+  const auto matrix = [&](const std::string& name, const Vector& x) {
+    const auto& w = weights.weight(name);
+    const auto values = w.values();
+    Vector y(static_cast<std::size_t>(w.dim(0)));
+    for (std::size_t j = 0; j < y.size(); ++j)
+      for (std::size_t i = 0; i < x.size(); ++i) y[j] += static_cast<Real>(values[j * x.size() + i]) * x[i];
+    return y;
+  };
+  const auto norm = [&](const std::string& name, Vector x) {
+    const auto w = weights.weight(name).values();
+    Real squares = 0;
+    for (const auto v : x) squares += v * v;
+    const Real root = std::sqrt(squares / static_cast<Real>(x.size()) + static_cast<Real>(facts.norm_epsilon));
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = x[i] / root * static_cast<Real>(w[i]);
+    return x;
+  };
+  const auto rotate = [&](Vector& heads, int position) {
+    const auto channels = static_cast<std::size_t>(facts.head_channels);
+    const auto half = static_cast<std::size_t>(facts.rope.dims / 2);
+    for (std::size_t head = 0; head < heads.size() / channels; ++head) {
+      for (std::size_t i = 0; i < half; ++i) {
+        const Real angle = position * std::pow(static_cast<Real>(facts.rope.base), -2 * static_cast<Real>(i) / facts.rope.dims);
+        const bool interleaved = facts.rope.pairing == RopePairing::interleaved;
+        Real& p = heads[head * channels + (interleaved ? 2 * i : i)];
+        Real& q = heads[head * channels + (interleaved ? 2 * i + 1 : i + half)];
+        const Real a = p, b = q;
+        p = a * std::cos(angle) - b * std::sin(angle);
+        q = b * std::cos(angle) + a * std::sin(angle);
+      }
+    }
+  };
+  const auto channels = static_cast<std::size_t>(facts.head_channels);
+  const auto group = static_cast<std::size_t>(facts.heads / facts.kv_heads);
+  std::vector<std::vector<Vector>> keys(static_cast<std::size_t>(facts.layers)), values(keys);
+  Vector logits;
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    Vector x;
+    for (int i = 0; i < facts.hidden; ++i) x.push_back(static_cast<Real>(weights.weight("w.embed").at({tokens[t], i})));
+    for (std::size_t layer = 0; layer < keys.size(); ++layer) {
+      const auto w = "w.layers." + std::to_string(layer) + ".";
+      const auto normed = norm(w + "attn_norm", x);
+      auto q = matrix(w + "q", normed);
+      auto k = matrix(w + "k", normed);
+      rotate(q, static_cast<int>(t));
+      rotate(k, static_cast<int>(t));
+      keys[layer].push_back(k);
+      values[layer].push_back(matrix(w + "v", normed));
+      Vector attended(q.size());
+      for (std::size_t head = 0; head < static_cast<std::size_t>(facts.heads); ++head) {
+        const auto kv = head / group * channels;
+        Vector share;
+        Real total = 0;
+        for (const auto& key : keys[layer]) {
+          Real score = 0;
+          for (std::size_t c = 0; c < channels; ++c) score += q[head * channels + c] * key[kv + c];
+          share.push_back(std::exp(score / std::sqrt(static_cast<Real>(channels))));
+          total += share.back();
+        }
+        for (std::size_t s = 0; s < share.size(); ++s)
+          for (std::size_t c = 0; c < channels; ++c) attended[head * channels + c] += share[s] / total * values[layer][s][kv + c];
+      }
+      const auto attention = matrix(w + "attn_out", attended);
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] += attention[i];
+      const auto mlp_in = norm(w + "mlp_norm", x);
+      auto gate = matrix(w + "mlp_gate", mlp_in);
+      const auto up = matrix(w + "mlp_up", mlp_in);
+      for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+      const auto down = matrix(w + "mlp_down", gate);
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] += down[i];
+    }
+    logits = matrix("w.logits", norm("w.final_norm", x));
+  }
+  return {logits.begin(), logits.end()};
+}
+
+/// First-order rounding of the whole pass: in each layer every output goes through sums of hidden (four times over), mlp_hidden and slots
+/// terms, each of which errs by at most its length in units relative to operands of size about 1, as the norms make them.
+double rounding_of_pass(const Facts& facts, std::size_t slots, const std::vector<double>& logits) {
+  double largest = 0;
+  for (const double value : logits) largest = std::max(largest, std::abs(value));
+  const auto terms =
+      static_cast<double>(facts.layers + 1) * static_cast<double>(4 * facts.hidden + facts.mlp_hidden + static_cast<int>(slots));
+  return terms * rounding_of(DType::f64).unit * largest;
+}
+
+const std::vector<int> kTokens{3, 96, 0, 41, 41, 7, 58, 12, 90};
+
+TEST_P(TinyModel, IsLlamaByTheBook) {
+  Decoder decoder(*model_);
+  const auto actual = last_logits(decoder.step({kTokens}));
+  const auto expected = by_the_book(decoder, model_->facts(), kTokens);
+  ASSERT_EQ(expected.size(), actual.size());
+  EXPECT_LT(largest_difference(expected, actual), rounding_of_pass(model_->facts(), kTokens.size(), expected));
+  EXPECT_GT(*std::max_element(actual.begin(), actual.end()), 0.1);
+}
+
+// Each output is computed in the same order whatever the schedule is: equal bit for bit, at every tap.
+TEST_P(TinyModel, OneByOneAndChunkedAreThePrefill) {
+  Decoder prefill(*model_);
+  const auto whole = prefill.step({kTokens});
+  for (const std::size_t chunk : {1u, 2u, 4u}) {
+    Decoder decoder(*model_);
+    std::map<std::string, Array> taps;
+    for (std::size_t begin = 0; begin < kTokens.size(); begin += chunk) {
+      const auto end = std::min(begin + chunk, kTokens.size());
+      taps = decoder.step({{kTokens.begin() + static_cast<std::ptrdiff_t>(begin), kTokens.begin() + static_cast<std::ptrdiff_t>(end)}});
+    }
+    EXPECT_EQ(last_logits(whole), last_logits(taps)) << chunk;
+    for (const auto& node : model_->graph().nodes()) {
+      if (node.op != Op::cache_write) continue;
+      EXPECT_EQ(whole.at(node.output).values, taps.at(node.output).values) << node.output;
+    }
+  }
+}
+
+TEST_P(TinyModel, ARowAloneIsTheRowInABatch) {
+  const Tokens rows{{3, 96, 0, 41}, {7, 58, 12, 90}, {3, 96, 0, 42}};
+  Decoder batched(*model_);
+  const auto together = batched.step(rows);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    Decoder alone(*model_);
+    EXPECT_EQ(last_logits(together, row), last_logits(alone.step({rows[row]})));
+  }
+  EXPECT_NE(last_logits(together, 0), last_logits(together, 2));
+}
+
+TEST_P(TinyModel, PositionsAreRelative) {
+  Decoder at_zero(*model_);
+  const auto expected = last_logits(at_zero.step({kTokens}));
+  for (const std::int64_t base : {257, 4099}) {
+    Decoder shifted(*model_, base);
+    const auto actual = last_logits(shifted.step({kTokens}));
+    // On top of the pass's own rounding, an angle of `base` radians is rounded once for q and k in each layer.
+    const double angles = 4 * static_cast<double>(base) * static_cast<double>(model_->facts().layers) * rounding_of(DType::f64).unit;
+    EXPECT_LT(largest_difference(expected, actual), rounding_of_pass(model_->facts(), kTokens.size(), expected) + angles * 8);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Both, TinyModel, testing::Values(RopePairing::half, RopePairing::interleaved));
+
+TEST(EvaluateNode, RefusesShapesThatDoNotFit) {
+  const auto facts = tiny_llama_facts();
+  const auto zeros = [](Shape shape) {
+    const auto count = static_cast<std::size_t>(element_count(shape));
+    return Array{std::move(shape), std::vector<double>(count)};
+  };
+  NodeContext good;
+  good.facts = &facts;
+  good.tokens = {{1, 2}};
+  good.at = {.sequence = {0}, .position = {{0, 1}}, .slot = {{0, 1}}};
+  const auto id_of = [&](Op op, const std::vector<Array>& inputs, auto change, int heads_out = 0) -> std::string {
+    auto context = good;
+    change(context);
+    const Node node{.op = op, .output = "tap", .inputs = {}, .weight = {}, .layer = -1, .heads_out = heads_out};
+    const auto result = evaluate_node(node, inputs, context);
+    return result ? "" : result.error().id;
+  };
+  const auto nothing = [](NodeContext&) {};
+  const auto weight = [](Shape shape) { return [shape](NodeContext& context) { context.weight = Tensor::zeros(DType::f32, shape); }; };
+  const auto heads = zeros({1, 6, 2, 8});
+  const auto kv = zeros({1, 3, 2, 8});
+  const auto x = zeros({1, 2, 48});
+
+  EXPECT_EQ(id_of(Op::embedding, {}, weight({97, 48})), "");
+  EXPECT_EQ(id_of(Op::embedding, {}, nothing), "tensor-layout");
+  EXPECT_EQ(id_of(Op::embedding, {}, weight({2, 48})), "tokens-invalid");
+  EXPECT_EQ(id_of(Op::embedding, {}, [&](NodeContext& c) { weight({97, 48})(c), c.tokens = {{-1}}; }), "tokens-invalid");
+  EXPECT_EQ(id_of(Op::embedding, {}, [&](NodeContext& c) { weight({97, 48})(c), c.tokens = {{1, 2}, {3}}; }), "tensor-layout");
+  EXPECT_EQ(id_of(Op::rms_norm, {x}, weight({48})), "");
+  EXPECT_EQ(id_of(Op::rms_norm, {x}, weight({47})), "tensor-layout");
+  EXPECT_EQ(id_of(Op::rms_norm, {x}, weight({48, 1})), "tensor-layout");
+  EXPECT_EQ(id_of(Op::rms_norm, {x, x}, weight({48})), "tensor-layout");
+  EXPECT_EQ(id_of(Op::linear, {x}, weight({24, 48}), 3), "");
+  EXPECT_EQ(id_of(Op::linear, {heads}, weight({24, 48})), "");
+  EXPECT_EQ(id_of(Op::linear, {x}, weight({24, 48}), 5), "tensor-layout");
+  EXPECT_EQ(id_of(Op::linear, {x}, weight({48, 24})), "tensor-layout");
+  EXPECT_EQ(id_of(Op::linear, {zeros({2, 48})}, weight({24, 48})), "tensor-layout");
+  EXPECT_EQ(id_of(Op::rope, {heads}, nothing), "");
+  EXPECT_EQ(id_of(Op::rope, {zeros({1, 6, 2, 7})}, nothing), "tensor-layout");
+  EXPECT_EQ(id_of(Op::rope, {heads}, [](NodeContext& c) { c.at.position = {{0}}; }), "tensor-layout");
+  EXPECT_EQ(id_of(Op::cache_write, {kv}, nothing), "");
+  EXPECT_EQ(id_of(Op::cache_write, {kv}, [](NodeContext& c) { c.cache = Tensor::zeros(DType::f32, {1, 3, 5, 8}); }), "");
+  EXPECT_EQ(id_of(Op::cache_write, {kv}, [](NodeContext& c) { c.cache = Tensor::zeros(DType::f32, {1, 2, 5, 8}); }), "tensor-layout");
+  EXPECT_EQ(id_of(Op::sdpa, {heads, kv, kv}, nothing), "");
+  EXPECT_EQ(id_of(Op::sdpa, {heads, kv, zeros({1, 3, 1, 8})}, nothing), "tensor-layout");
+  EXPECT_EQ(id_of(Op::sdpa, {zeros({1, 4, 2, 8}), kv, kv}, nothing), "tensor-layout");
+  EXPECT_EQ(id_of(Op::sdpa, {heads, kv, kv}, [](NodeContext& c) { c.at.slot = {{0, 1, 2}}; }), "tensor-layout");
+  EXPECT_EQ(id_of(Op::add, {x, x}, nothing), "");
+  EXPECT_EQ(id_of(Op::add, {x, zeros({1, 48, 2})}, nothing), "tensor-layout");
+  EXPECT_EQ(id_of(Op::swiglu, {x, {{1, 2, 48}, {}}}, nothing), "tensor-layout");
+}
+
+}  // namespace
+}  // namespace culprit
