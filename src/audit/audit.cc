@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "audit/bounded.h"
+#include "audit/bounds.h"
 #include "audit/cache_history.h"
 #include "audit/items.h"
 #include "audit/judge.h"
@@ -207,8 +208,35 @@ class Auditor {
       if (!done.standard.empty()) expected.standard = part(done.standard).values;
       CULPRIT_TRY(const auto actual, values(item, *item.output));
       judge_shaped(item, expected, actual);
+      if (entry(item).judgement == Judgement::corruption && expected.value.shape == actual.shape() && !item.arithmetic.in_dtype)
+        reconsider(item, std::span(x).subspan(static_cast<std::size_t>(start * in), static_cast<std::size_t>(shape[0] * shape[1] * in)), shape, weight, actual);
       return {};
     });
+  }
+
+  // Outside of the default bound, but just as accumulation in the dtype would be: that is lower precision than declared, and not corruption.
+  void reconsider(const AuditItem& item, std::span<const double> x, const Shape& shape, const QuantizedValues& weight, const Tensor& actual) {
+    const auto dtype = actual.dtype();
+    const Arithmetic in_dtype{.accumulate = DType::f32, .in_dtype = true, .declared = false};
+    if (!units_of(dtype, in_dtype).in_dtype) return;
+    const auto done = bounded_linear(x, shape[0] * shape[1], weight.value, weight.magnitude, dtype, in_dtype, options_.threads);
+    const auto flat = actual.rank() == 4 ? merge_heads(to_array(actual)) : to_array(actual);
+    if (!errors_as_accumulated_in_dtype(done, flat.values)) return;
+    const auto arranged = [&](const std::vector<double>& values) {
+      Array array{{shape[0], shape[1], weight.value.dim(0)}, values};
+      return item.node->heads_out > 0 ? split_heads(array, item.node->heads_out) : array;
+    };
+    const Bounded expected{arranged(done.value), arranged(done.bound).values, arranged(done.standard).values, {}};
+    auto& audit = entry(item);
+    OpAudit again;
+    again.node = audit.node;
+    again.step = audit.step;
+    again.variant = audit.variant;
+    again.assumed = audit.assumed;
+    judge(expected, actual, again);
+    if (again.judgement != Judgement::precision) return;
+    again.reason = fmt::format("accumulates in {}, which is less than {} f32", name_of(dtype), audit.assumed ? "the assumed" : "the declared");
+    audit = std::move(again);
   }
 
   const Model& model_;

@@ -91,16 +91,30 @@ LinearBounds bounded_linear(std::span<const double> x, std::int64_t n, const Ten
   if (!declared.in_dtype) return result;
   result.standard = std::move(result.bound);
   result.bound.resize(count);
-  chain_norms(x, n, weight, magnitude, 1 + extra, result.value, result.bound, threads);
-  const double lambda = lambda_for(1) * std::exp(static_cast<double>(in + extra) * declared.step * declared.step / 2);
+  result.deviation.resize(count);
+  chain_norms(x, n, weight, magnitude, 1 + extra, result.value, result.deviation, threads);
+  const double deviation = declared.step * std::exp(static_cast<double>(in + extra) * declared.step * declared.step / 2);
   const double declared_underflow = static_cast<double>(in) * (1 + extra) * declared.step_eta;
   const double threshold = overflow_threshold(dtype);
   for (std::size_t i = 0; i < count; ++i) {
     // A partial sum that may overflow makes any outcome legal.
-    const double inner = sums[i] >= threshold ? HUGE_VAL : lambda * declared.step * result.bound[i] + declared_underflow;
+    result.deviation[i] *= deviation;
+    const double inner = sums[i] >= threshold ? HUGE_VAL : lambda_for(1) * result.deviation[i] + declared_underflow;
     result.bound[i] = std::max(result.standard[i], rounded_once(declared, result.value[i], inner));
   }
   return result;
+}
+
+// The model's variance is at most that of roundings that are always as large as u allows, which no data does: their mean square is about u^2 / 6. The final
+// rounding is that of the last addition.
+bool errors_as_accumulated_in_dtype(const LinearBounds& bounds, std::span<const double> actual) {
+  double squares = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double error = actual[i] - bounds.value[i];
+    if (error == 0) continue;
+    squares += error / bounds.deviation[i] * (error / bounds.deviation[i]);
+  }
+  return squares <= static_cast<double>(actual.size());
 }
 
 }  // namespace culprit

@@ -12,6 +12,7 @@ struct Key {
   double score = 0;
   double error = 0;   // bound on the score's error, with what the exponential adds
   double weight = 0;  // softmax, exact
+  double moved = 0;   // how far the weight may be from that
 };
 
 bool is_power_of_two(double x) {
@@ -74,7 +75,7 @@ std::vector<double> sdpa_bounds(const BoundCall& call) {
           magnitude *= scale;
           double error = dot * magnitude + units.unit * std::abs(score) + units.eta * (1 + key_magnitude);
           if (!exact_scale) error += units.unit * (magnitude + std::abs(score));
-          overflows = overflows || std::abs(score) + error >= threshold;
+          overflows = overflows || !(std::abs(score) + error < threshold);
           largest = std::max(largest, score);
           keys.push_back({slot, score, error, 0});
         }
@@ -90,12 +91,16 @@ std::vector<double> sdpa_bounds(const BoundCall& call) {
         const double above = mean, below = std::log(raised);
         const double sum = units.sum(static_cast<std::int64_t>(keys.size()));
         const double common = compounded(1, units.unit, sum + 8 * units.step);
+        const double later = (1 + common) * (1 + sum) - 1;
+        for (auto& key : keys) {
+          const double moved = key.weight * std::max(std::expm1(key.error + above), -std::expm1(-(key.error + below)));
+          key.moved = moved < 1 ? moved : 1;  // a weight stays in [0, 1], however wrong the scores are
+        }
         for (std::int64_t c = 0; c < channels; ++c) {
           double inner = 0;
           for (const auto& key : keys) {
             const double value = std::abs(v.values[static_cast<std::size_t>((kv_base + key.slot) * channels + c)]);
-            const double moved = std::max(std::expm1(key.error + above), -std::expm1(-(key.error + below)));
-            inner += value * (key.weight * ((1 + moved) * (1 + common) * (1 + sum) - 1) + units.eta);
+            inner += value * (key.moved + (key.weight + key.moved) * later + units.eta);
           }
           const auto place = out + static_cast<std::size_t>(c);
           bounds[place] = overflows ? infinity : rounded_once(units, call.value.values[place], inner);

@@ -1,0 +1,97 @@
+#pragma once
+// For tests: a trace of the decode graph, with each node's result made by a given engine and then touched by a given hand.
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "decode/model.h"
+#include "decode/node_eval.h"
+#include "engine/plan.h"
+#include "trace/trace.h"
+
+namespace culprit {
+
+template <class T>
+T must(Result<T> result) {
+  if (!result) throw std::runtime_error(to_string(result.error()));
+  return *std::move(result);
+}
+inline void must(const Result<void>& result) {
+  if (!result) throw std::runtime_error(to_string(result.error()));
+}
+
+struct TestRun {
+  DType dtype = DType::f32;
+  RunPlan plan;
+  Json hello = Json::object();
+  /// The op's result; evaluate_node rounded once when empty.
+  std::function<Tensor(const Node&, const std::vector<Array>& inputs, const NodeContext&)> engine;
+  /// Changes a result before anything reads it; `previous` is the same tap's tensor one step before, or empty.
+  std::function<Tensor(const Node&, int step, const Tensor& result, const Tensor& previous)> touch;
+  std::function<bool(int step, const std::string& tap)> records;  // all when empty
+};
+
+/// Three distinct rows of two tokens a step, at a position that bf16 cannot hold.
+inline TestRun small_run(DType dtype) {
+  TestRun run;
+  run.dtype = dtype;
+  run.plan.sequences = {{3, 14, 15, 92}, {65, 35, 89, 79}, {32, 38, 46, 26}};
+  run.plan.position_base = 257;
+  run.plan.chunks = {2, 2};
+  return run;
+}
+
+inline Trace write_trace(const std::filesystem::path& folder, const Model& model, const TestRun& run) {
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  auto writer = must(TraceWriter::create(folder, Json{{"plan", to_json(run.plan)}, {"hello", run.hello}, {"model", Json::object()}}));
+  std::map<std::string, Tensor> weights, before;
+  for (const auto& name : model.weight_names()) weights[name] = must(model.weight(name)).to_f32().cast(run.dtype);
+  std::int64_t fed = 0;
+  for (std::size_t s = 0; s < run.plan.chunks.size(); ++s) {
+    const auto begin = run.plan.reprefill ? 0 : fed;
+    fed += run.plan.chunks[s];
+    if (run.plan.reprefill) before.clear();
+    NodeContext context;
+    context.facts = &model.facts();
+    for (std::size_t row = 0; row < run.plan.sequences.size(); ++row) {
+      context.at.sequence.push_back(run.plan.sequence_ids.empty() ? static_cast<int>(row) : run.plan.sequence_ids[row]);
+      context.at.position.emplace_back();
+      context.at.slot.emplace_back();
+      for (auto i = begin; i < fed; ++i) context.at.position.back().push_back(run.plan.position_base + i);
+      for (std::int64_t i = 0; i < fed; ++i) context.at.slot.back().push_back(run.plan.position_base + i);
+      const auto& ids = run.plan.sequences[row];
+      context.tokens.emplace_back(ids.begin() + begin, ids.begin() + fed);
+    }
+    std::map<std::string, Tensor> now;
+    const auto step = static_cast<int>(s);
+    for (const auto& node : model.graph().nodes()) {
+      std::vector<Array> inputs;
+      for (const auto& name : node.inputs) inputs.push_back(to_array(now.at(name)));
+      const auto previous = before.contains(node.output) ? before.at(node.output) : Tensor();
+      context.weight = node.weight.empty() ? Tensor() : weights.at(node.weight);
+      context.cache = node.op == Op::cache_write ? previous : Tensor();
+      auto result = run.engine ? run.engine(node, inputs, context) : to_tensor(must(evaluate_node(node, inputs, context)), run.dtype);
+      if (run.touch) result = run.touch(node, step, result, previous);
+      now[node.output] = result;
+      if (!run.records || run.records(step, node.output)) writer.add(step, node.output, result, context.at);
+    }
+    before = now;
+    must(writer.end_step());
+  }
+  must(writer.finish(Json::object()));
+  return must(Trace::open(folder));
+}
+
+/// The tiny random llama with `layers` layers.
+inline Model tiny_model(const std::filesystem::path& folder, int layers = 2) {
+  RandomModel spec{.facts = tiny_llama_facts()};
+  spec.facts.layers = layers;
+  must(write_random_model(folder, spec));
+  return must(Model::open(folder));
+}
+
+}  // namespace culprit
