@@ -3,7 +3,10 @@
 set(CULPRIT_LAYERS "" CACHE INTERNAL "layers declared so far, lowest first")
 
 add_library(culprit_flags INTERFACE)
-target_include_directories(culprit_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${XXHASH_INCLUDE})
+target_include_directories(culprit_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${XXHASH_INCLUDE})
+if(EXISTS ${PROJECT_SOURCE_DIR}/include)  # an exported target may not name a folder that is not there
+  target_include_directories(culprit_flags INTERFACE ${PROJECT_SOURCE_DIR}/include)
+endif()
 # Contraction is off: the order of operations is the specification of every kernel here.
 target_compile_options(culprit_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
                                                $<$<BOOL:${CULPRIT_WERROR}>:-Werror>)

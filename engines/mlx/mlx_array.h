@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 
-#include "backend.h"
+#include "engines/kit/backend.h"
 
 namespace culprit::mlx_engine {
 

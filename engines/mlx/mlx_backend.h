@@ -1,6 +1,6 @@
 #pragma once
 // MLX behind the kit's interface, one source for all releases from 0.29.3 on. Not thread-safe: since 0.32 MLX's streams belong to threads.
-#include "backend.h"
+#include "engines/kit/backend.h"
 #include "mlx_array.h"
 
 namespace culprit::mlx_engine {

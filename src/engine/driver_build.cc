@@ -1,6 +1,7 @@
 #include "engine/driver_build.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <sstream>
@@ -27,14 +28,17 @@ Result<std::vector<fs::path>> archives_of(const fs::path& build_tree) {
   return archives;
 }
 
-/// The first line of the log that reports an error, so that it is not lost above the build tool's own last words.
-std::string first_error_line(const fs::path& log) {
+/// The first error that the log reports and the lines after it, so that it is not lost above the build tool's own last words.
+std::string first_error(const fs::path& log) {
   std::istringstream stream(read_file(log).value_or(""));
-  for (std::string line; std::getline(stream, line);)
-    if (line.find("rror:") != std::string::npos || line.find("CMake Error") != std::string::npos ||
-        line.find("undefined reference") != std::string::npos)
-      return line + " | ";
-  return {};
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line) && lines.size() < kLogLines;) {
+    const bool is_error = line.find("rror:") != std::string::npos || line.find("CMake Error") != std::string::npos ||
+                          line.find("undefined reference") != std::string::npos;
+    const auto begin = line.find_first_not_of(" \t");
+    if (begin != std::string::npos && (is_error || !lines.empty())) lines.push_back(line.substr(begin));
+  }
+  return lines.empty() ? last_lines(log, kLogLines) : fmt::format("{}", fmt::join(lines, " | "));
 }
 
 /// The generator that culprit itself was built with: the one known to work here.
@@ -50,8 +54,7 @@ Result<void> run_step(const std::vector<std::string>& argv, const fs::path& log)
   const auto finished = run_program(argv, log, kBuildLimit);
   if (!finished) return fail("engine-build", finished.error().message);
   if (finished->ok()) return {};
-  return fail("engine-build", fmt::format("'{} {}' ended with {}: {}{}", argv[0], argv[1], finished->reason(kBuildLimit),
-                                          first_error_line(log), last_lines(log, kLogLines)));
+  return fail("engine-build", fmt::format("'{} {}' ended with {}: {}", argv[0], argv[1], finished->reason(kBuildLimit), first_error(log)));
 }
 
 }  // namespace
