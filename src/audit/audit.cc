@@ -31,7 +31,8 @@ class Auditor {
     std::vector<AuditItem> items;
     for (std::size_t i = 0; i < traces_.size(); ++i) reports_.push_back(collect_items(model_, traces_, i, options_, items));
     std::vector<AuditItem> plain, linears, caches;
-    for (auto& item : items) (item.node->op == Op::linear ? linears : item.node->op == Op::cache_write ? caches : plain).push_back(std::move(item));
+    for (auto& item : items)
+      (item.node->op == Op::linear ? linears : item.node->op == Op::cache_write ? caches : plain).push_back(std::move(item));
     CULPRIT_CHECK(audit_plain(plain));
     CULPRIT_CHECK(audit_caches(caches));
     CULPRIT_CHECK(audit_linears(linears));
@@ -56,13 +57,16 @@ class Auditor {
   Result<void> for_items(const std::vector<AuditItem>& items, Work&& work) {
     std::mutex guard;
     std::map<std::size_t, Error> errors;
-    parallel_for(items.size(), 4, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i)
-        if (Result<void> done = work(items[i]); !done) {
-          const std::lock_guard lock(guard);
-          errors.emplace(i, std::move(done).error());
-        }
-    }, options_.threads);
+    parallel_for(
+        items.size(), 4,
+        [&](std::size_t begin, std::size_t end) {
+          for (std::size_t i = begin; i < end; ++i)
+            if (Result<void> done = work(items[i]); !done) {
+              const std::lock_guard lock(guard);
+              errors.emplace(i, std::move(done).error());
+            }
+        },
+        options_.threads);
     if (!errors.empty()) return tl::unexpected(errors.begin()->second);
     return {};
   }
@@ -131,7 +135,8 @@ class Auditor {
     const auto& at = item.output->at;
     CULPRIT_TRY(const auto actual, values(item, *item.output));
     const auto& facts = model_.facts();
-    const Shape shape = {at.rows(), facts.kv_heads, at.slot.empty() ? 0 : static_cast<std::int64_t>(at.slot.front().size()), facts.head_channels};
+    const Shape shape = {at.rows(), facts.kv_heads, at.slot.empty() ? 0 : static_cast<std::int64_t>(at.slot.front().size()),
+                         facts.head_channels};
     if (actual.shape() != shape) {
       audit.count = audit.over = std::max<std::int64_t>(1, actual.count());
       audit.reason = fmt::format("expected shape {}, actual {}", to_string(shape), to_string(actual.shape()));
@@ -140,7 +145,8 @@ class Auditor {
     }
     const auto expected = history.expect(at, actual.dtype(), shape);
     judge_moved(expected.values, expected.known, actual, audit);
-    if (expected.live_unknown > 0) audit.reason = fmt::format("{} live slots were not tested: what was written to them was not recorded", expected.live_unknown);
+    if (expected.live_unknown > 0)
+      audit.reason = fmt::format("{} live slots were not tested: what was written to them was not recorded", expected.live_unknown);
     return {};
   }
 
@@ -150,7 +156,9 @@ class Auditor {
   Result<void> audit_linears(const std::vector<AuditItem>& items) {
     std::map<Group, std::vector<AuditItem>> groups;
     for (const auto& item : items)
-      groups[{item.node->weight, entry(item).variant == "quantized", item.output->layout.dtype, item.arithmetic.accumulate, item.arithmetic.in_dtype}].push_back(item);
+      groups[{item.node->weight, entry(item).variant == "quantized", item.output->layout.dtype, item.arithmetic.accumulate,
+              item.arithmetic.in_dtype}]
+          .push_back(item);
     for (const auto& [group, members] : groups) {
       QuantizedValues weight;
       if (std::get<1>(group)) {
@@ -185,7 +193,8 @@ class Auditor {
       auto input = to_array(tensor);
       if (input.shape.size() == 4) input = merge_heads(input);
       if (input.shape.size() != 3 || input.shape[2] != in) {
-        entry(item).reason = fmt::format("{} is {} and the weight {}", item.node->inputs.front(), to_string(input.shape), to_string(weight.value.shape()));
+        entry(item).reason =
+            fmt::format("{} is {} and the weight {}", item.node->inputs.front(), to_string(input.shape), to_string(weight.value.shape()));
         continue;
       }
       starts[&item] = {static_cast<std::int64_t>(x.size()) / in, {input.shape[0], input.shape[1]}};
@@ -193,7 +202,8 @@ class Auditor {
     }
     if (x.empty()) return {};
     const auto& first = batch.front();
-    const auto done = bounded_linear(x, static_cast<std::int64_t>(x.size()) / in, weight.value, weight.magnitude, first.output->layout.dtype, first.arithmetic, options_.threads);
+    const auto done = bounded_linear(x, static_cast<std::int64_t>(x.size()) / in, weight.value, weight.magnitude,
+                                     first.output->layout.dtype, first.arithmetic, options_.threads);
     return for_items(batch, [&](const AuditItem& item) -> Result<void> {
       const auto found = starts.find(&item);
       if (found == starts.end()) return {};
@@ -209,13 +219,16 @@ class Auditor {
       CULPRIT_TRY(const auto actual, values(item, *item.output));
       judge_shaped(item, expected, actual);
       if (entry(item).judgement == Judgement::corruption && expected.value.shape == actual.shape() && !item.arithmetic.in_dtype)
-        reconsider(item, std::span(x).subspan(static_cast<std::size_t>(start * in), static_cast<std::size_t>(shape[0] * shape[1] * in)), shape, weight, actual);
+        reconsider(item, std::span(x).subspan(static_cast<std::size_t>(start * in), static_cast<std::size_t>(shape[0] * shape[1] * in)),
+                   shape, weight, actual);
       return {};
     });
   }
 
-  // Outside of the default bound, but just as accumulation in the dtype would be: that is lower precision than declared, and not corruption.
-  void reconsider(const AuditItem& item, std::span<const double> x, const Shape& shape, const QuantizedValues& weight, const Tensor& actual) {
+  // Outside of the default bound, but just as accumulation in the dtype would be: that is lower precision than declared, and not
+  // corruption.
+  void reconsider(const AuditItem& item, std::span<const double> x, const Shape& shape, const QuantizedValues& weight,
+                  const Tensor& actual) {
     const auto dtype = actual.dtype();
     const Arithmetic in_dtype{.accumulate = DType::f32, .in_dtype = true, .declared = false};
     if (!units_of(dtype, in_dtype).in_dtype) return;
@@ -235,7 +248,8 @@ class Auditor {
     again.assumed = audit.assumed;
     judge(expected, actual, again);
     if (again.judgement != Judgement::precision) return;
-    again.reason = fmt::format("accumulates in {}, which is less than {} f32", name_of(dtype), audit.assumed ? "the assumed" : "the declared");
+    again.reason =
+        fmt::format("accumulates in {}, which is less than {} f32", name_of(dtype), audit.assumed ? "the assumed" : "the declared");
     audit = std::move(again);
   }
 
@@ -257,7 +271,8 @@ Judgement AuditReport::worst() const {
   return Judgement::not_tested;
 }
 
-Result<std::vector<AuditReport>> audit(const Model& model, UsedWeights& weights, const std::vector<const Trace*>& traces, const AuditOptions& options) {
+Result<std::vector<AuditReport>> audit(const Model& model, UsedWeights& weights, const std::vector<const Trace*>& traces,
+                                       const AuditOptions& options) {
   return Auditor(model, weights, options).run(traces);
 }
 

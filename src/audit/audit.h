@@ -46,35 +46,35 @@ struct Cell {
   int row = 0;
   int head = -1;
   int token = 0;
-  double ratio = 0;         // error / bound of the worst element; +inf for NaN or a non-zero error over a zero bound
-  std::int64_t over = 0;    // elements outside the corruption bound
-  std::int64_t count = 0;   // elements
+  double ratio = 0;        // error / bound of the worst element; +inf for NaN or a non-zero error over a zero bound
+  std::int64_t over = 0;   // elements outside the corruption bound
+  std::int64_t count = 0;  // elements
 };
 
 struct OpAudit {
-  int node = 0;             // index in the graph
+  int node = 0;  // index in the graph
   int step = 0;
   Judgement judgement = Judgement::within;
   std::int64_t count = 0;
-  std::int64_t over = 0;             // outside the bound: corruption
-  std::int64_t precision = 0;        // outside the standard bound but explained by rounding in the dtype
-  std::int64_t vacuous = 0;          // elements within a bound that is as large as their vector's values: it judges nothing
-  double ratio_max = 0;              // error / bound, over elements that are judged
-  double standard_ratio_max = 0;     // the same against the bound of the default arithmetic
-  double rounding_ratio_max = 0;     // error / bound where one rounding to the dtype is at least a quarter of the bound
-  bool rounding_seen = false;        // there were such elements
-  double error_max = 0;              // absolute
+  std::int64_t over = 0;                       // outside the bound: corruption
+  std::int64_t precision = 0;                  // outside the standard bound but explained by rounding in the dtype
+  std::int64_t vacuous = 0;                    // elements within a bound that is as large as their vector's values: it judges nothing
+  double ratio_max = 0;                        // error / bound, over elements that are judged
+  double standard_ratio_max = 0;               // the same against the bound of the default arithmetic
+  double rounding_ratio_max = 0;               // error / bound where one rounding to the dtype is at least a quarter of the bound
+  bool rounding_seen = false;                  // there were such elements
+  double error_max = 0;                        // absolute
   double expected = 0, actual = 0, bound = 0;  // at the worst element
-  std::vector<std::int64_t> worst;   // its index
-  std::vector<Cell> cells;           // all cells
-  std::string reason;                // for not_tested, precision, and shapes that are wrong
-  DType dtype = DType::f32;          // of the output
-  std::string variant;               // of the op; "default" when neither plan nor engine says
-  bool assumed = true;               // its arithmetic was not declared
+  std::vector<std::int64_t> worst;             // its index
+  std::vector<Cell> cells;                     // all cells
+  std::string reason;                          // for not_tested, precision, and shapes that are wrong
+  DType dtype = DType::f32;                    // of the output
+  std::string variant;                         // of the op; "default" when neither plan nor engine says
+  bool assumed = true;                         // its arithmetic was not declared
 };
 
 struct AuditReport {
-  std::vector<OpAudit> ops;          // in step, then graph order
+  std::vector<OpAudit> ops;  // in step, then graph order
   [[nodiscard]] Judgement worst() const;
 };
 

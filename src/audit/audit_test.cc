@@ -83,7 +83,8 @@ TEST(audit, accumulation_in_the_dtype_is_precision_declared_or_not) {
       const auto reports = must(audit(model, weights, {&declared, &undeclared}));
       EXPECT_EQ(reports[0].worst(), Judgement::precision) << name_of(dtype);
       EXPECT_EQ(reports[1].worst(), Judgement::precision) << name_of(dtype);
-      EXPECT_EQ(entry(model, reports[1], 1, "layers.0.mlp_down").reason, "accumulates in " + std::string(name_of(dtype)) + ", which is less than the declared f32");
+      EXPECT_EQ(entry(model, reports[1], 1, "layers.0.mlp_down").reason,
+                "accumulates in " + std::string(name_of(dtype)) + ", which is less than the declared f32");
       const auto& down = entry(model, reports[0], 1, "layers.0.mlp_down");
       EXPECT_EQ(down.judgement, Judgement::precision);
       EXPECT_GT(down.standard_ratio_max, 1);
@@ -129,7 +130,8 @@ TEST(audit, accumulation_in_the_dtype_is_bounded_at_real_widths) {
         const auto place = static_cast<std::size_t>(token * kOut + j);
         std::vector<float> terms;
         for (std::int64_t i = 0; i < in; ++i)
-          terms.push_back(static_cast<float>(round_to(dtype, x[static_cast<std::size_t>(token * in + i)] * w[static_cast<std::size_t>(j * in + i)])));
+          terms.push_back(
+              static_cast<float>(round_to(dtype, x[static_cast<std::size_t>(token * in + i)] * w[static_cast<std::size_t>(j * in + i)])));
         for (const auto order : {Order::forward, Order::backward, Order::pairwise})
           ratio = std::max(ratio, std::abs(ordered_sum(terms, order, dtype) - bounds.value[place]) / bounds.bound[place]);
         squares += bounds.value[place] * bounds.value[place];
@@ -244,7 +246,8 @@ TEST(audit, infinities_are_legal_only_beyond_the_dtype) {
   NodeContext context;
   context.facts = &facts;
   const Shape shape = {1, 1, 3};
-  const auto expected = must(bounded_node(node, {Array{shape, {65504, 1, -65504}}, Array{shape, {65504, 1, -17}}}, context, DType::f16, {}));
+  const auto expected =
+      must(bounded_node(node, {Array{shape, {65504, 1, -65504}}, Array{shape, {65504, 1, -17}}}, context, DType::f16, {}));
   const double inf = HUGE_VAL;
   const auto over = [&](std::vector<double> values) {
     OpAudit audit;
@@ -252,9 +255,9 @@ TEST(audit, infinities_are_legal_only_beyond_the_dtype) {
     return audit.over;
   };
   EXPECT_EQ(over({inf, 2, -inf}), 0);
-  EXPECT_EQ(over({-inf, 2, -65504}), 1);   // the sign is wrong
+  EXPECT_EQ(over({-inf, 2, -65504}), 1);  // the sign is wrong
   EXPECT_EQ(over({inf, inf, -inf}), 1);
-  EXPECT_EQ(over({65504, 2, -inf}), 1);    // saturation is not rounding
+  EXPECT_EQ(over({65504, 2, -inf}), 1);  // saturation is not rounding
 }
 
 TEST(audit, one_outlier_in_a_million_is_found) {

@@ -8,19 +8,26 @@ namespace {
 
 std::vector<double> bounds_of(const BoundCall& call) {
   switch (call.node.op) {
-    case Op::rms_norm: return rms_norm_bounds(call);
-    case Op::rope: return rope_bounds(call);
-    case Op::sdpa: return sdpa_bounds(call);
-    case Op::swiglu: return swiglu_bounds(call);
-    case Op::add: return add_bounds(call);
+    case Op::rms_norm:
+      return rms_norm_bounds(call);
+    case Op::rope:
+      return rope_bounds(call);
+    case Op::sdpa:
+      return sdpa_bounds(call);
+    case Op::swiglu:
+      return swiglu_bounds(call);
+    case Op::add:
+      return add_bounds(call);
     case Op::embedding:
     case Op::cache_write:
-    case Op::linear: break;
+    case Op::linear:
+      break;
   }
   return std::vector<double>(call.value.values.size(), 0.0);  // values are moved, not computed
 }
 
-Result<Bounded> bounded_linear_node(const Node& node, const Array& input, const NodeContext& context, DType dtype, const Arithmetic& arithmetic) {
+Result<Bounded> bounded_linear_node(const Node& node, const Array& input, const NodeContext& context, DType dtype,
+                                    const Arithmetic& arithmetic) {
   const Array x = input.shape.size() == 4 ? merge_heads(input) : input;
   const auto& weight = context.weight;
   if (weight.rank() != 2 || x.shape.size() != 3 || x.shape[2] != weight.dim(1))
@@ -40,7 +47,8 @@ Result<Bounded> bounded_linear_node(const Node& node, const Array& input, const 
 
 }  // namespace
 
-Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype, const Arithmetic& arithmetic) {
+Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype,
+                             const Arithmetic& arithmetic) {
   if (node.op == Op::linear) {
     if (inputs.size() != 1) return fail("tensor-layout", node.output + ": expected 1 input, actual " + std::to_string(inputs.size()));
     return bounded_linear_node(node, inputs.front(), context, dtype, arithmetic);

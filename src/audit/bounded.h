@@ -9,10 +9,10 @@
 namespace culprit {
 
 struct Bounded {
-  Array value;                 // float64 result
-  std::vector<double> bound;   // on |actual - value|, same order: what the arithmetic as declared may add
-  std::vector<double> standard;    // the same for the default arithmetic; empty when it is `bound`
-  std::vector<bool> may_vanish;    // elements that may be 0 instead, at the price of precision; empty when none
+  Array value;                   // float64 result
+  std::vector<double> bound;     // on |actual - value|, same order: what the arithmetic as declared may add
+  std::vector<double> standard;  // the same for the default arithmetic; empty when it is `bound`
+  std::vector<bool> may_vanish;  // elements that may be 0 instead, at the price of precision; empty when none
 };
 
 /// `inputs` and `context` as for evaluate_node; `dtype` is the dtype of the output.

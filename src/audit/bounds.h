@@ -9,11 +9,11 @@ namespace culprit {
 
 /// What one op's arithmetic may add, by its declaration.
 struct Units {
-  double unit = 0;       // u: one rounding to the op's dtype, relative
-  double eta = 0;        // one rounding to the op's dtype, absolute, where the result is subnormal
-  double step = 0;       // v: one rounding inside the op, relative; with one of the auditor's own float64 roundings
-  double step_eta = 0;   // the same, absolute
-  bool in_dtype = false; // v is u: sums are bounded in probability, since their worst case is vacuous
+  double unit = 0;        // u: one rounding to the op's dtype, relative
+  double eta = 0;         // one rounding to the op's dtype, absolute, where the result is subnormal
+  double step = 0;        // v: one rounding inside the op, relative; with one of the auditor's own float64 roundings
+  double step_eta = 0;    // the same, absolute
+  bool in_dtype = false;  // v is u: sums are bounded in probability, since their worst case is vacuous
 
   /// Relative error of a sum of n products against the sum of their magnitudes: gamma(n, v), or gamma_probable(n, v) when in_dtype.
   [[nodiscard]] double sum(std::int64_t n) const;
@@ -29,8 +29,8 @@ struct Units {
 /// 2nd ed., lemma 3.1; a dot product in any order: section 3.1).
 [[nodiscard]] double gamma(std::int64_t n, double v);
 
-/// An element may be outside a probable bound with a probability of at most kFailureProbability / kElementsJudged. The union over all elements of one
-/// audit then stays below kFailureProbability, and an element's judgement does not depend on what else was audited.
+/// An element may be outside a probable bound with a probability of at most kFailureProbability / kElementsJudged. The union over all
+/// elements of one audit then stays below kFailureProbability, and an element's judgement does not depend on what else was audited.
 inline constexpr double kFailureProbability = 1e-6;
 inline constexpr double kElementsJudged = 0x1p40;
 /// lambda with `events` * 2 exp(-lambda^2 / 2) = kFailureProbability / kElementsJudged (Azuma and Hoeffding's inequality, as in Higham and

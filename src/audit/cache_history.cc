@@ -20,7 +20,8 @@ void CacheHistory::write(const Coordinates& at, const Tensor& x) {
   const Tensor values = x.contiguous();
   for (std::size_t row = 0; row < at.position.size(); ++row)
     for (std::size_t token = 0; token < at.position[row].size(); ++token)
-      written_[{at.sequence[row], copies[row], at.position[row][token]}] = {values, static_cast<std::int64_t>(row), static_cast<std::int64_t>(token)};
+      written_[{at.sequence[row], copies[row], at.position[row][token]}] = {values, static_cast<std::int64_t>(row),
+                                                                            static_cast<std::int64_t>(token)};
 }
 
 void CacheHistory::write_unknown(const Coordinates& at) {
@@ -47,14 +48,16 @@ CacheHistory::Expected CacheHistory::expect(const Coordinates& at, DType dtype, 
       const auto from = source.x.contiguous_bytes();
       for (std::int64_t head = 0; head < heads; ++head) {
         const auto vector = static_cast<std::size_t>((static_cast<std::int64_t>(row) * heads + head) * slots) + slot;
-        const auto begin = static_cast<std::size_t>(((source.row * heads + head) * source.x.dim(2) + source.token) * channels) * size_of(source.x.dtype());
+        const auto begin =
+            static_cast<std::size_t>(((source.row * heads + head) * source.x.dim(2) + source.token) * channels) * size_of(source.x.dtype());
         expected.known[vector] = true;
         if (source.x.dtype() == dtype) {
           std::memcpy(out.data() + vector * row_bytes, from.data() + begin, row_bytes);
           continue;
         }
         for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c)
-          store(dtype, out.data() + vector * row_bytes + c * size_of(dtype), load(source.x.dtype(), from.data() + begin + c * size_of(source.x.dtype())));
+          store(dtype, out.data() + vector * row_bytes + c * size_of(dtype),
+                load(source.x.dtype(), from.data() + begin + c * size_of(source.x.dtype())));
       }
     }
   return expected;

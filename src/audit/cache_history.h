@@ -20,8 +20,8 @@ class CacheHistory {
   void write_unknown(const Coordinates& at);
 
   struct Expected {
-    Tensor values;            // [row, kv_head, slot, channel], 0 where not known
-    std::vector<bool> known;  // [row, kv_head, slot]
+    Tensor values;                  // [row, kv_head, slot, channel], 0 where not known
+    std::vector<bool> known;        // [row, kv_head, slot]
     std::int64_t live_unknown = 0;  // live slots [row, slot] whose source was not recorded
   };
   /// What a cache of `shape` and `dtype` must hold at the live slots of at.slot. Values of another dtype are rounded once.

@@ -1,6 +1,6 @@
 #pragma once
-// For tests: an engine with f32 arithmetic in a chosen order of summation, with every step rounded to the dtype (split) or only the last (fused).
-// All of it is legal.
+// For tests: an engine with f32 arithmetic in a chosen order of summation, with every step rounded to the dtype (split) or only the last
+// (fused). All of it is legal.
 #include <cmath>
 #include <vector>
 
@@ -37,7 +37,8 @@ class F32Engine {
     auto result = must(evaluate_node(node, inputs, context));  // its shape; its values for ops that only move them
     switch (node.op) {
       case Op::embedding:
-      case Op::cache_write: break;
+      case Op::cache_write:
+        break;
       case Op::add:
         for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] = f(inputs[0].values[i]) + f(inputs[1].values[i]);
         break;
@@ -48,10 +49,18 @@ class F32Engine {
           result.values[i] = step(g * sigmoid) * f(inputs[1].values[i]);
         }
         break;
-      case Op::rms_norm: rms_norm(inputs[0], context, result); break;
-      case Op::linear: linear(node, inputs[0], context, result); break;
-      case Op::rope: rope(inputs[0], context, result); break;
-      case Op::sdpa: sdpa(inputs, context, result); break;
+      case Op::rms_norm:
+        rms_norm(inputs[0], context, result);
+        break;
+      case Op::linear:
+        linear(node, inputs[0], context, result);
+        break;
+      case Op::rope:
+        rope(inputs[0], context, result);
+        break;
+      case Op::sdpa:
+        sdpa(inputs, context, result);
+        break;
     }
     return to_tensor(result, dtype_);
   }
@@ -79,7 +88,8 @@ class F32Engine {
     for (std::size_t token = 0; token < x.values.size() / width; ++token)
       for (std::size_t j = 0; j < outs; ++j) {
         std::vector<float> terms;
-        for (std::size_t i = 0; i < width; ++i) terms.push_back(f(round_to(inside, f(x.values[token * width + i]) * f(weight[j * width + i]))));
+        for (std::size_t i = 0; i < width; ++i)
+          terms.push_back(f(round_to(inside, f(x.values[token * width + i]) * f(weight[j * width + i]))));
         flat.values.push_back(ordered_sum(terms, order_, inside));
       }
     out = node.heads_out > 0 ? split_heads(flat, node.heads_out) : flat;
@@ -110,13 +120,18 @@ class F32Engine {
     for (std::int64_t vector = 0; vector < q.count() / channels; ++vector) {
       const auto token = vector % tokens, head = vector / tokens % heads, row = vector / tokens / heads;
       const auto base = (row * kv_heads + head / (heads / kv_heads)) * slots;
-      const auto element = [&](const Array& cache, std::int64_t slot, std::int64_t c) { return f(cache.values[static_cast<std::size_t>((base + slot) * channels + c)]); };
+      const auto element = [&](const Array& cache, std::int64_t slot, std::int64_t c) {
+        return f(cache.values[static_cast<std::size_t>((base + slot) * channels + c)]);
+      };
       std::vector<float> scores;
       std::vector<std::int64_t> seen;
       for (std::int64_t slot = 0; slot < slots; ++slot) {
-        if (context.at.slot[static_cast<std::size_t>(row)][static_cast<std::size_t>(slot)] > context.at.position[static_cast<std::size_t>(row)][static_cast<std::size_t>(token)]) continue;
+        if (context.at.slot[static_cast<std::size_t>(row)][static_cast<std::size_t>(slot)] >
+            context.at.position[static_cast<std::size_t>(row)][static_cast<std::size_t>(token)])
+          continue;
         std::vector<float> terms;
-        for (std::int64_t c = 0; c < channels; ++c) terms.push_back(step(f(q.values[static_cast<std::size_t>(vector * channels + c)]) * scale) * element(k, slot, c));
+        for (std::int64_t c = 0; c < channels; ++c)
+          terms.push_back(step(f(q.values[static_cast<std::size_t>(vector * channels + c)]) * scale) * element(k, slot, c));
         scores.push_back(step(ordered_sum(terms, order_)));
         seen.push_back(slot);
       }

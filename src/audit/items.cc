@@ -29,7 +29,8 @@ std::string default_variant(const Trace& trace, const std::string& op) {
 
 Arithmetic arithmetic_of(const Trace& trace, const std::string& op, const std::string& variant, const AuditOptions& options) {
   if (const auto found = options.arithmetic.find(op + "." + variant); found != options.arithmetic.end()) return found->second;
-  if (const auto found = options.arithmetic.find(op); found != options.arithmetic.end() && variant == default_variant(trace, op)) return found->second;
+  if (const auto found = options.arithmetic.find(op); found != options.arithmetic.end() && variant == default_variant(trace, op))
+    return found->second;
   Arithmetic arithmetic;
   const auto* declared = declared_op(trace, op);
   for (const auto& key : {std::string("arithmetic"), variant, std::string("accumulate")})
@@ -89,7 +90,12 @@ AuditReport collect_items(const Model& model, const std::vector<AuditedTrace>& t
       audit.judgement = Judgement::not_tested;
       audit.variant = arithmetic[nodes[n].op].first;
       audit.assumed = !arithmetic[nodes[n].op].second.declared;
-      AuditItem item{.trace = index, .place = report.ops.size(), .node = &nodes[n], .output = nullptr, .inputs = {}, .arithmetic = arithmetic[nodes[n].op].second};
+      AuditItem item{.trace = index,
+                     .place = report.ops.size(),
+                     .node = &nodes[n],
+                     .output = nullptr,
+                     .inputs = {},
+                     .arithmetic = arithmetic[nodes[n].op].second};
       audit.reason = reason_not_tested(*trace, step, nodes[n], item);
       if (item.output != nullptr) audit.dtype = item.output->layout.dtype;
       if (audit.reason.empty()) items.push_back(std::move(item));

@@ -9,11 +9,12 @@
 
 namespace culprit {
 
-/// One op of one trace at one step whose output and inputs have recorded values. The inputs are the records that the producers of those taps
-/// made at the same step of the same trace: a tap has one record a step, so what an op is audited from is what its producer is audited for.
+/// One op of one trace at one step whose output and inputs have recorded values. The inputs are the records that the producers of those
+/// taps made at the same step of the same trace: a tap has one record a step, so what an op is audited from is what its producer is audited
+/// for.
 struct AuditItem {
-  std::size_t trace = 0;      // index in the traces given
-  std::size_t place = 0;      // index in that trace's report
+  std::size_t trace = 0;  // index in the traces given
+  std::size_t place = 0;  // index in that trace's report
   const Node* node = nullptr;
   const TapRecord* output = nullptr;
   std::vector<const TapRecord*> inputs;  // cache_write: nullptr when it was not recorded
@@ -29,8 +30,8 @@ struct AuditedTrace {
 [[nodiscard]] Result<AuditedTrace> audited_trace(const Trace& trace);
 
 /// A report with an entry for each step and node of `traces[index]`, and items for those that can be audited; the others have their reason.
-[[nodiscard]] AuditReport collect_items(const Model& model, const std::vector<AuditedTrace>& traces, std::size_t index, const AuditOptions& options,
-                                        std::vector<AuditItem>& items);
+[[nodiscard]] AuditReport collect_items(const Model& model, const std::vector<AuditedTrace>& traces, std::size_t index,
+                                        const AuditOptions& options, std::vector<AuditItem>& items);
 
 /// Token ids [row][token] of a step. Error ids: trace-invalid when the plan's sequences do not reach a position.
 [[nodiscard]] Result<std::vector<std::vector<int>>> tokens_at(const RunPlan& plan, const Coordinates& at);

@@ -33,7 +33,11 @@ struct Vectors {
   std::int64_t heads, tokens, channels, count;
 
   explicit Vectors(const Shape& shape)
-      : heads(shape.size() == 4 ? shape[1] : 1), tokens(shape[shape.size() - 2]), channels(shape.back()), count(shape[0] * heads * tokens), has_heads_(shape.size() == 4) {}
+      : heads(shape.size() == 4 ? shape[1] : 1),
+        tokens(shape[shape.size() - 2]),
+        channels(shape.back()),
+        count(shape[0] * heads * tokens),
+        has_heads_(shape.size() == 4) {}
 
   [[nodiscard]] Cell cell(std::int64_t vector) const {
     Cell cell;
@@ -66,11 +70,16 @@ double root_mean_square(const double* values, std::int64_t count) {
 
 std::string_view name_of(Judgement judgement) {
   switch (judgement) {
-    case Judgement::within: return "within";
-    case Judgement::precision: return "precision";
-    case Judgement::corruption: return "corruption";
-    case Judgement::vacuous: return "vacuous";
-    case Judgement::not_tested: return "not_tested";
+    case Judgement::within:
+      return "within";
+    case Judgement::precision:
+      return "precision";
+    case Judgement::corruption:
+      return "corruption";
+    case Judgement::vacuous:
+      return "vacuous";
+    case Judgement::not_tested:
+      return "not_tested";
   }
   return "";
 }

@@ -5,8 +5,8 @@
 
 namespace culprit {
 
-/// Fills counts, worst element, cells and judgement of `audit`, whose node, step and variant are the caller's. `actual` [row, token, channel]
-/// or [row, head, token, channel] has the shape of expected.value.
+/// Fills counts, worst element, cells and judgement of `audit`, whose node, step and variant are the caller's. `actual` [row, token,
+/// channel] or [row, head, token, channel] has the shape of expected.value.
 ///
 /// An element is outside when !(error <= bound), so that NaN fails; a NaN is right only where the float64 result is one. An infinity is
 /// right only with the result's sign and where result + bound reaches what the dtype rounds to infinity.

@@ -1,4 +1,5 @@
-// Law 8: the auditor and the comparer must notice every planted fault, name exactly the spoilt op, and say when data could not have shown one.
+// Law 8: the auditor and the comparer must notice every planted fault, name exactly the spoilt op, and say when data could not have shown
+// one.
 #include <gtest/gtest.h>
 
 #include <set>

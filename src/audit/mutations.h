@@ -30,9 +30,15 @@ inline std::optional<std::vector<double>> with(const Tensor& honest, double valu
   values[some_place(values)] = value;
   return values;
 }
-inline std::optional<std::vector<double>> nan(const Tensor& honest, const Tensor&) { return with(honest, std::numeric_limits<double>::quiet_NaN()); }
-inline std::optional<std::vector<double>> infinity(const Tensor& honest, const Tensor&) { return with(honest, std::numeric_limits<double>::infinity()); }
-inline std::optional<std::vector<double>> overflow(const Tensor& honest, const Tensor&) { return with(honest, -rounding_of(honest.dtype()).largest); }
+inline std::optional<std::vector<double>> nan(const Tensor& honest, const Tensor&) {
+  return with(honest, std::numeric_limits<double>::quiet_NaN());
+}
+inline std::optional<std::vector<double>> infinity(const Tensor& honest, const Tensor&) {
+  return with(honest, std::numeric_limits<double>::infinity());
+}
+inline std::optional<std::vector<double>> overflow(const Tensor& honest, const Tensor&) {
+  return with(honest, -rounding_of(honest.dtype()).largest);
+}
 inline std::optional<std::vector<double>> outlier(const Tensor& honest, const Tensor&) {
   const auto values = honest.values();
   return with(honest, 4 * std::abs(values[largest_place(values)]));
@@ -74,8 +80,16 @@ inline std::optional<std::vector<double>> stale(const Tensor& honest, const Tens
 }
 
 inline constexpr Mutation kAll[] = {
-    {"nan", nan},           {"infinity", infinity}, {"overflow", overflow}, {"one outlier", outlier},      {"sign", sign},
-    {"sign of one", sign_of_one}, {"shift by one", shift}, {"all zero", zero},     {"transposed", transposed}, {"stale", stale},
+    {"nan", nan},
+    {"infinity", infinity},
+    {"overflow", overflow},
+    {"one outlier", outlier},
+    {"sign", sign},
+    {"sign of one", sign_of_one},
+    {"shift by one", shift},
+    {"all zero", zero},
+    {"transposed", transposed},
+    {"stale", stale},
 };
 
 }  // namespace mutations

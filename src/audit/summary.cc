@@ -38,12 +38,13 @@ std::vector<BoundSummary> summarise(const Graph& graph, const std::vector<AuditR
 
 std::string to_markdown(const std::vector<BoundSummary>& summaries) {
   std::string text =
-      "| op | variant | dtype | elements judged | vacuous | precision | outside | largest error / bound | where one rounding dominates | |\n"
+      "| op | variant | dtype | elements judged | vacuous | precision | outside | largest error / bound | where one rounding dominates | "
+      "|\n"
       "|---|---|---|---|---|---|---|---|---|---|\n";
   for (const auto& s : summaries) {
     const auto rounding = s.rounding_seen ? fmt::format("{:.3f}", s.rounding_ratio_max) : std::string("-");
-    text += fmt::format("| {} | {} | {} | {} | {:.1f} % | {} | {} | {:.3f} | {} | {} |\n", name_of(s.op), s.variant, name_of(s.dtype), s.judged,
-                        100 * s.vacuous_share(), s.precision, s.over, s.ratio_max, rounding, s.looks_loose() ? "look again" : "");
+    text += fmt::format("| {} | {} | {} | {} | {:.1f} % | {} | {} | {:.3f} | {} | {} |\n", name_of(s.op), s.variant, name_of(s.dtype),
+                        s.judged, 100 * s.vacuous_share(), s.precision, s.over, s.ratio_max, rounding, s.looks_loose() ? "look again" : "");
   }
   return text;
 }

@@ -11,12 +11,12 @@ struct BoundSummary {
   Op op = Op::add;
   std::string variant;
   DType dtype = DType::f32;
-  std::int64_t judged = 0;     // elements: within or outside, not vacuous
+  std::int64_t judged = 0;  // elements: within or outside, not vacuous
   std::int64_t vacuous = 0;
   std::int64_t precision = 0;
   std::int64_t over = 0;
-  double ratio_max = 0;            // error / bound; 0 for ops that only move values
-  double rounding_ratio_max = 0;   // the same where one rounding to the dtype is at least a quarter of the bound
+  double ratio_max = 0;           // error / bound; 0 for ops that only move values
+  double rounding_ratio_max = 0;  // the same where one rounding to the dtype is at least a quarter of the bound
   bool rounding_seen = false;
 
   [[nodiscard]] double vacuous_share() const;

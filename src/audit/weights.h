@@ -8,8 +8,9 @@
 
 namespace culprit {
 
-/// Weights as culprit hands them to an engine: dense ones are the checkpoint's logical f32 values rounded once to the run's dtype; quantised
-/// ones keep their integers, with scales and biases rounded once to that dtype. Keeps what it made up to a budget. Not for several threads at once.
+/// Weights as culprit hands them to an engine: dense ones are the checkpoint's logical f32 values rounded once to the run's dtype;
+/// quantised ones keep their integers, with scales and biases rounded once to that dtype. Keeps what it made up to a budget. Not for
+/// several threads at once.
 class ModelWeights : public UsedWeights {
  public:
   /// `model` must outlive this.

@@ -101,7 +101,8 @@ void DifferenceCounts::merge(const DifferenceCounts& other) {
 Result<Difference> compare(const Tensor& expected, const Tensor& actual) {
   if (expected.shape() != actual.shape())
     return fail("tensor-layout", fmt::format("expected shape {}, actual {}", to_string(expected.shape()), to_string(actual.shape())));
-  if (expected.count() == 0) return fail("cannot-show", fmt::format("there is no element to compare in shape {}", to_string(expected.shape())));
+  if (expected.count() == 0)
+    return fail("cannot-show", fmt::format("there is no element to compare in shape {}", to_string(expected.shape())));
   const auto& shape = expected.shape();
   const auto rank = shape.size();
   // Distances are counted in the dtype that holds fewer values: the wider side cannot be closer than that.
@@ -155,8 +156,9 @@ std::string to_string(const Difference& difference) {
   if (difference.equal()) return fmt::format("all {} equal", all.count);
   std::string where;
   for (const auto index : difference.worst) where += (where.empty() ? "" : ", ") + std::to_string(index);
-  return fmt::format("{} of {} differ, largest {:.3g} at [{}] (expected {:.6g}, actual {:.6g}), {} ulp, relative L2 {:.2g}", all.differing(), all.count,
-                     all.error_max, where, difference.expected_at_worst, difference.actual_at_worst, all.error_ulp_max, difference.relative_l2);
+  return fmt::format("{} of {} differ, largest {:.3g} at [{}] (expected {:.6g}, actual {:.6g}), {} ulp, relative L2 {:.2g}",
+                     all.differing(), all.count, all.error_max, where, difference.expected_at_worst, difference.actual_at_worst,
+                     all.error_ulp_max, difference.relative_l2);
 }
 
 }  // namespace culprit

@@ -28,14 +28,14 @@ class SquareSum {
 
 /// What one set of elements showed. Mergeable, in any grouping.
 struct DifferenceCounts {
-  std::int64_t count = 0;           // elements
-  std::int64_t equal = 0;           // same value (any NaN equals any NaN; -0 equals +0)
-  std::int64_t nan_mismatches = 0;  // NaN on one side only
-  std::int64_t inf_mismatches = 0;  // infinite on one side only, or with another sign
-  std::int64_t zero_mismatches = 0; // zero on one side only
-  std::int64_t sign_mismatches = 0; // both non-zero and not NaN, of other signs
-  double error_max = 0;             // largest |actual - expected|; +inf with any NaN or inf mismatch
-  std::uint64_t error_ulp_max = 0;  // in the narrower dtype; UINT64_MAX with a NaN mismatch
+  std::int64_t count = 0;            // elements
+  std::int64_t equal = 0;            // same value (any NaN equals any NaN; -0 equals +0)
+  std::int64_t nan_mismatches = 0;   // NaN on one side only
+  std::int64_t inf_mismatches = 0;   // infinite on one side only, or with another sign
+  std::int64_t zero_mismatches = 0;  // zero on one side only
+  std::int64_t sign_mismatches = 0;  // both non-zero and not NaN, of other signs
+  double error_max = 0;              // largest |actual - expected|; +inf with any NaN or inf mismatch
+  std::uint64_t error_ulp_max = 0;   // in the narrower dtype; UINT64_MAX with a NaN mismatch
 
   [[nodiscard]] std::int64_t differing() const { return count - equal; }
   void merge(const DifferenceCounts& other);
@@ -49,13 +49,13 @@ struct PlaceDifference {
 
 struct Difference {
   DifferenceCounts all;
-  std::vector<std::int64_t> worst;            // index of error_max's first element; empty when all are equal
+  std::vector<std::int64_t> worst;  // index of error_max's first element; empty when all are equal
   double expected_at_worst = 0, actual_at_worst = 0;
-  double relative_l2 = 0;                     // |actual - expected| / |expected|, 2-norms; 0 when both are 0, +inf when only the divisor is
-  double cosine = 1;                          // of the angle between the two; 1 when both are 0, 0 when one is
-  std::vector<PlaceDifference> rows;          // axis 0
-  std::vector<PlaceDifference> heads;         // axis 1 of rank 4; empty otherwise
-  std::vector<PlaceDifference> tokens;        // the axis before the last, of rank 3 and 4
+  double relative_l2 = 0;               // |actual - expected| / |expected|, 2-norms; 0 when both are 0, +inf when only the divisor is
+  double cosine = 1;                    // of the angle between the two; 1 when both are 0, 0 when one is
+  std::vector<PlaceDifference> rows;    // axis 0
+  std::vector<PlaceDifference> heads;   // axis 1 of rank 4; empty otherwise
+  std::vector<PlaceDifference> tokens;  // the axis before the last, of rank 3 and 4
   [[nodiscard]] bool equal() const { return all.equal == all.count; }
 };
 

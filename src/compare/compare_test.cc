@@ -54,7 +54,8 @@ TEST(compare, one_outlier_in_a_million_is_found_with_its_place) {
   EXPECT_EQ(difference->rows[7].counts.differing(), 1);
   EXPECT_EQ(difference->heads[3].counts.differing(), 1);
   EXPECT_EQ(difference->tokens[42].counts.differing(), 1);
-  EXPECT_EQ(difference->rows[6].counts.differing() + difference->heads[2].counts.differing() + difference->tokens[41].counts.differing(), 0);
+  EXPECT_EQ(difference->rows[6].counts.differing() + difference->heads[2].counts.differing() + difference->tokens[41].counts.differing(),
+            0);
 }
 
 TEST(compare, kinds_of_mismatch_are_told_apart) {
@@ -122,7 +123,9 @@ TEST(near_tie, top_two_orders_by_value_then_id_and_skips_nan) {
 
 TEST(near_tie, a_flip_is_a_tie_only_within_the_bounds) {
   const std::vector<double> expected = {0, 1.0, 0.9}, actual = {0, 0.95, 1.0};
-  const auto flip = [&](double bound) { return argmax_flip(expected, actual, std::vector<double>(3, bound), std::vector<double>(3, bound)); };
+  const auto flip = [&](double bound) {
+    return argmax_flip(expected, actual, std::vector<double>(3, bound), std::vector<double>(3, bound));
+  };
   const auto wide = flip(0.05);
   ASSERT_TRUE(wide && *wide);
   EXPECT_TRUE((*wide)->tie);

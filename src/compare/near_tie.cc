@@ -25,10 +25,11 @@ Result<TopTwo> top_two(std::span<const double> values) {
   return top;
 }
 
-Result<std::optional<ArgmaxFlip>> argmax_flip(std::span<const double> expected, std::span<const double> actual, std::span<const double> expected_bounds,
-                                              std::span<const double> actual_bounds) {
+Result<std::optional<ArgmaxFlip>> argmax_flip(std::span<const double> expected, std::span<const double> actual,
+                                              std::span<const double> expected_bounds, std::span<const double> actual_bounds) {
   if (expected.size() != actual.size() || expected.size() != expected_bounds.size() || expected.size() != actual_bounds.size())
-    return fail("tensor-layout", fmt::format("{} expected logits, {} actual, {} and {} bounds", expected.size(), actual.size(), expected_bounds.size(), actual_bounds.size()));
+    return fail("tensor-layout", fmt::format("{} expected logits, {} actual, {} and {} bounds", expected.size(), actual.size(),
+                                             expected_bounds.size(), actual_bounds.size()));
   CULPRIT_TRY(const auto right, top_two(expected));
   CULPRIT_TRY(const auto seen, top_two(actual));
   if (right.first == seen.first) return std::nullopt;

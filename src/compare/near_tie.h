@@ -23,8 +23,8 @@ struct ArgmaxFlip {
 };
 /// None when both sides choose the same id. `expected_bounds` and `actual_bounds`: on the error of each logit of that side, from the caller
 /// (an audit, or a measured noise floor). Moving from one side's margin to the other's takes the sum of both; each side is within
-/// its bounds of the truth, so legal arithmetic moves it by at most the four bounds at the two ids: up to that the flip is a tie, beyond it is not.
-/// A NaN margin or bound is no tie. Error ids: tensor-layout when lengths differ, cannot-show as top_two.
+/// its bounds of the truth, so legal arithmetic moves it by at most the four bounds at the two ids: up to that the flip is a tie, beyond it
+/// is not. A NaN margin or bound is no tie. Error ids: tensor-layout when lengths differ, cannot-show as top_two.
 [[nodiscard]] Result<std::optional<ArgmaxFlip>> argmax_flip(std::span<const double> expected, std::span<const double> actual,
                                                             std::span<const double> expected_bounds, std::span<const double> actual_bounds);
 

@@ -4,9 +4,11 @@
 
 namespace culprit {
 
-// One addition, rounded inside the op and then to the dtype (two roundings where an engine adds bf16 in f32).
+// One addition, rounded to the dtype, and before that inside the op where its arithmetic is wider (bf16 added in f32); one of the auditor's
+// own.
 std::vector<double> add_bounds(const BoundCall& call) {
-  const double relative = compounded(1, call.units.unit, call.units.step);
+  const double inside = call.units.step < call.units.unit ? call.units.step : 0x1p-53;
+  const double relative = compounded(1, call.units.unit, inside);
   std::vector<double> bounds(call.value.values.size());
   for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = relative * std::abs(call.value.values[i]) + call.units.eta;
   return bounds;

@@ -14,8 +14,8 @@ constexpr int kQuantizedRoundings = 3;
 
 // sqrt(sum over k of max(s_k^2, (y - s_k)^2) + roundings * sum of m_k^2) for each output, in index order: s_k the sum of the first k
 // terms, m_k the magnitude of a term.
-void chain_norms(std::span<const double> x, std::int64_t n, const Tensor& weight, const Tensor& magnitude, int roundings, std::span<const double> value,
-                 std::span<double> norms, unsigned threads) {
+void chain_norms(std::span<const double> x, std::int64_t n, const Tensor& weight, const Tensor& magnitude, int roundings,
+                 std::span<const double> value, std::span<double> norms, unsigned threads) {
   const std::int64_t out = weight.dim(0), in = weight.dim(1);
   const auto weight_bytes = weight.contiguous_bytes();
   const auto magnitude_bytes = magnitude.empty() ? weight_bytes : magnitude.contiguous_bytes();
@@ -26,29 +26,33 @@ void chain_norms(std::span<const double> x, std::int64_t n, const Tensor& weight
   std::vector<double> lanes(blocks * width * kLanes, 0.0);
   for (std::size_t token = 0; token < count; ++token)
     for (std::size_t i = 0; i < width; ++i) lanes[(token / kLanes * width + i) * kLanes + token % kLanes] = x[token * width + i];
-  parallel_for(static_cast<std::size_t>(out), 16, [&](std::size_t begin, std::size_t end) {
-    std::vector<double> row(width), row_magnitude(width);
-    for (std::size_t j = begin; j < end; ++j) {
-      load_many(weight.dtype(), weight_bytes.data() + j * width * size_of(weight.dtype()), width, row.data());
-      load_many(magnitude_dtype, magnitude_bytes.data() + j * width * size_of(magnitude_dtype), width, row_magnitude.data());
-      for (std::size_t block = 0; block < blocks; ++block) {
-        const std::size_t tokens = std::min(kLanes, count - block * kLanes);
-        double whole[kLanes] = {}, partial[kLanes] = {}, squares[kLanes] = {}, terms[kLanes] = {};
-        for (std::size_t lane = 0; lane < tokens; ++lane) whole[lane] = value[(block * kLanes + lane) * static_cast<std::size_t>(out) + j];
-        const double* inputs = &lanes[block * width * kLanes];
-        for (std::size_t i = 0; i < width; ++i, inputs += kLanes)
-          for (std::size_t lane = 0; lane < kLanes; ++lane) {
-            const double term = inputs[lane] * row_magnitude[i];
-            partial[lane] += inputs[lane] * row[i];
-            const double rest = whole[lane] - partial[lane];
-            squares[lane] += std::max(partial[lane] * partial[lane], rest * rest);
-            terms[lane] += term * term;
+  parallel_for(
+      static_cast<std::size_t>(out), 16,
+      [&](std::size_t begin, std::size_t end) {
+        std::vector<double> row(width), row_magnitude(width);
+        for (std::size_t j = begin; j < end; ++j) {
+          load_many(weight.dtype(), weight_bytes.data() + j * width * size_of(weight.dtype()), width, row.data());
+          load_many(magnitude_dtype, magnitude_bytes.data() + j * width * size_of(magnitude_dtype), width, row_magnitude.data());
+          for (std::size_t block = 0; block < blocks; ++block) {
+            const std::size_t tokens = std::min(kLanes, count - block * kLanes);
+            double whole[kLanes] = {}, partial[kLanes] = {}, squares[kLanes] = {}, terms[kLanes] = {};
+            for (std::size_t lane = 0; lane < tokens; ++lane)
+              whole[lane] = value[(block * kLanes + lane) * static_cast<std::size_t>(out) + j];
+            const double* inputs = &lanes[block * width * kLanes];
+            for (std::size_t i = 0; i < width; ++i, inputs += kLanes)
+              for (std::size_t lane = 0; lane < kLanes; ++lane) {
+                const double term = inputs[lane] * row_magnitude[i];
+                partial[lane] += inputs[lane] * row[i];
+                const double rest = whole[lane] - partial[lane];
+                squares[lane] += std::max(partial[lane] * partial[lane], rest * rest);
+                terms[lane] += term * term;
+              }
+            for (std::size_t lane = 0; lane < tokens; ++lane)
+              norms[(block * kLanes + lane) * static_cast<std::size_t>(out) + j] = std::sqrt(squares[lane] + roundings * terms[lane]);
           }
-        for (std::size_t lane = 0; lane < tokens; ++lane)
-          norms[(block * kLanes + lane) * static_cast<std::size_t>(out) + j] = std::sqrt(squares[lane] + roundings * terms[lane]);
-      }
-    }
-  }, threads);
+        }
+      },
+      threads);
 }
 
 }  // namespace
@@ -56,15 +60,15 @@ void chain_norms(std::span<const double> x, std::int64_t n, const Tensor& weight
 // Default arithmetic: n products and their sum in f32, in any order, rounded once: gamma_n sum |x w| + u |y|; underflow of a product adds
 // its eta. A weight made of parts has larger terms (scale q and bias may cancel) and more roundings each.
 //
-// Accumulation in the dtype: the worst case gamma_n(u) sum |x w| is vacuous for n u near 1, and so is Higham and Mary's gamma_probable in bf16,
-// since it allows each partial sum to be as large as sum |x w|. The error of a chain of additions is sum d_k s_k with the actual
-// partial sums s_k and |d_k| <= u (Higham, section 4.2). With the d_k a martingale difference sequence, as in Higham and Mary's model, Azuma's inequality
-// bounds it by lambda u sqrt(sum s_k^2) (Ipsen and Zhou, Probabilistic Error Analysis for Inner Products, SIAM J. Matrix Anal. Appl.
-// 41(4), 2020, section 4, for a known order). Errors of earlier steps feed later partial sums, which multiplies the variance by at most
-// (1 + u^2)^n <= exp(n u^2). The order of an engine is not declared, so at each k the larger of the partial sums from
-// either end counts; a sum in blocks has shorter chains. Products, and the parts of a weight, add their own d_k times their terms.
-// The model fails where roundings are biased: a sum so large that its terms are swallowed. A `precision` finding is the milder claim, and what lies outside both bounds
-// is judged with that assumption stated in docs/decisions/0002.
+// Accumulation in the dtype: the worst case gamma_n(u) sum |x w| is vacuous for n u near 1, and so is Higham and Mary's gamma_probable in
+// bf16, since it allows each partial sum to be as large as sum |x w|. The error of a chain of additions is sum d_k s_k with the actual
+// partial sums s_k and |d_k| <= u (Higham, section 4.2). With the d_k a martingale difference sequence, as in Higham and Mary's model,
+// Azuma's inequality bounds it by lambda u sqrt(sum s_k^2) (Ipsen and Zhou, Probabilistic Error Analysis for Inner Products, SIAM J. Matrix
+// Anal. Appl. 41(4), 2020, section 4, for a known order). Errors of earlier steps feed later partial sums, which multiplies the variance by
+// at most (1 + u^2)^n <= exp(n u^2). The order of an engine is not declared, so at each k the larger of the partial sums from either end
+// counts; a sum in blocks has shorter chains. Products, and the parts of a weight, add their own d_k times their terms. The model fails
+// where roundings are biased: a sum so large that its terms are swallowed. A `precision` finding is the milder claim, and what lies outside
+// both bounds is judged with that assumption stated in docs/decisions/0002.
 LinearBounds bounded_linear(std::span<const double> x, std::int64_t n, const Tensor& weight, const Tensor& magnitude, DType dtype,
                             const Arithmetic& arithmetic, unsigned threads) {
   const std::int64_t out = weight.dim(0), in = weight.dim(1);
@@ -105,8 +109,8 @@ LinearBounds bounded_linear(std::span<const double> x, std::int64_t n, const Ten
   return result;
 }
 
-// The model's variance is at most that of roundings that are always as large as u allows, which no data does: their mean square is about u^2 / 6. The final
-// rounding is that of the last addition.
+// The model's variance is at most that of roundings that are always as large as u allows, which no data does: their mean square is about
+// u^2 / 6. The final rounding is that of the last addition.
 bool errors_as_accumulated_in_dtype(const LinearBounds& bounds, std::span<const double> actual) {
   double squares = 0;
   for (std::size_t i = 0; i < actual.size(); ++i) {

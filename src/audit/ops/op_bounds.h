@@ -25,7 +25,8 @@ struct BoundCall {
 [[nodiscard]] std::vector<double> swiglu_bounds(const BoundCall& call);
 [[nodiscard]] std::vector<double> add_bounds(const BoundCall& call);
 
-/// Elements whose sigmoid may legally vanish, at the price of precision: 1 / (1 + exp(-x)) is 0 once exp(-x) overflows the dtype. In order of the output.
+/// Elements whose sigmoid may legally vanish, at the price of precision: 1 / (1 + exp(-x)) is 0 once exp(-x) overflows the dtype. In order
+/// of the output.
 [[nodiscard]] std::vector<bool> swiglu_may_vanish(const Array& gate, DType dtype);
 
 }  // namespace culprit

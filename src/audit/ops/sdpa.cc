@@ -24,16 +24,16 @@ bool is_power_of_two(double x) {
 
 // Scores s_j = scale q.k_j over d channels; weights p_j = exp(s_j) / sum exp; y = sum p_j v_j over n visible keys.
 //
-// A score's error ds_j. The dot product and the scaling: gamma_(d+1) sum |q k| scale. Rounded to the dtype when it is stored: u |s_j| + eta.
-// Engines scale q first, in the dtype; that is exact for a power of two, else it adds a rounding of each channel and one of the scale
+// A score's error ds_j. The dot product and the scaling: gamma_(d+1) sum |q k| scale. Rounded to the dtype when it is stored: u |s_j| +
+// eta. Engines scale q first, in the dtype; that is exact for a power of two, else it adds a rounding of each channel and one of the scale
 // itself: u sum |q k| scale + u |s_j|. A subnormal scaled q errs by eta in each channel: eta sum |k|.
 // The softmax subtracts the maximum and takes exp: each errs by |x_j| v at x_j = s_j - max (see swiglu), so e_j = ds_j + 2 |x_j| v.
 //
 // With errors |d_j| <= e_j a weight becomes p_j exp(d_j) / sum p_k exp(d_k). Above: the sum is at least exp(-D) with D = sum p_k e_k
 // (Jensen), so the relative error is at most expm1(e_j + D). Below: the sum is at most exp(D') with D' = log sum p_k exp(e_k), so it is at
-// least expm1(-(e_j + D')). Both hold for errors of any size. This is per key: with the largest error for all keys the bound is about ten times wider. The
-// denominator's sum (gamma_n), the exponential and the division (8 v) and the rounding of p_j to the dtype (u) come on top; a subnormal
-// p_j errs by eta. The weighted sum of v adds gamma_n, and its result is rounded.
+// least expm1(-(e_j + D')). Both hold for errors of any size. This is per key: with the largest error for all keys the bound is about ten
+// times wider. The denominator's sum (gamma_n), the exponential and the division (8 v) and the rounding of p_j to the dtype (u) come on
+// top; a subnormal p_j errs by eta. The weighted sum of v adds gamma_n, and its result is rounded.
 std::vector<double> sdpa_bounds(const BoundCall& call) {
   const auto& units = call.units;
   const auto& q = call.inputs[0];
