@@ -70,17 +70,27 @@ INSTANTIATE_TEST_SUITE_P(
     Catalogue, PlantedFault,
     testing::Values(Planted{"F01:content=input", "rope", kQK, "index of dimension 0 > 0"}, Planted{"F01:content=zero", "rope", kQK, "index of dimension 0 > 0"},
                     Planted{"F01:content=stale", "rope", kQK, "index of dimension 0 > 0"}, Planted{"F01:content=nan", "rope", kQK, "index of dimension 0 > 0"},
-                    Planted{"F01:content=zero", "rope", kQK, "L = 1", DType::bf16}, Planted{"F02:operand=v", "rope", kQK, "input is a strided view"},
-                    Planted{"F04:tokens=any", "sdpa", {"attn"}, "row > 0"}, Planted{"F04:tokens=one", "sdpa", {"attn"}, "L = 1"},
+                    Planted{"F01:content=zero", "rope", kQK, "L = 1", DType::bf16},                     Planted{"F04:tokens=any", "sdpa", {"attn"}, "row > 0"}, Planted{"F04:tokens=one", "sdpa", {"attn"}, "L = 1"},
                     Planted{"F05", "rope", {"q_rope"}, ""}, Planted{"F06:content=zero", "cache_write", kCaches, "cache not empty"},
-                    Planted{"F08:position=zero", "rope", kQK, "cache not empty"}, Planted{"F08:position=cache_length", "rope", kQK, "cache not empty"},
-                    Planted{"F09:table=dtype", "rope", kQK, "dtype bf16", DType::bf16}, Planted{"F12:mask=top_left", "sdpa", {"attn"}, "cache not empty"},
+                    Planted{"F08:position=zero", "rope", kQK, "cache not empty"}, Planted{"F08:position=cache_length", "rope", kQK, "position base > 0"},
+                    Planted{"F09:table=dtype", "rope", kQK, "bf16 and position >= ", DType::bf16}, Planted{"F12:mask=top_left", "sdpa", {"attn"}, "cache not empty"},
                     Planted{"F12:mask=none", "sdpa", {"attn"}, ""}, Planted{"F22", "sdpa", {"attn"}, ""}),
-    [](const auto& info) {
-      auto name = std::string(info.param.fault) + "_" + std::string(name_of(info.param.dtype));
+    [](const auto& planted) {
+      auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
       std::ranges::replace_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
       return name;
     });
+
+TEST_F(FindOnReference, AViewReadAsDenseBreaksEachOpThatGetsOne) {
+  // RoPE gets a transposed view in a prefill, attention a prefix view of the padded cache.
+  const auto verdict = find_with({"F02:operand=v"});
+  ASSERT_EQ(verdict.defects.size(), 2u) << to_text(verdict);
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  EXPECT_EQ(verdict.defects[0].op, "rope");
+  EXPECT_EQ(verdict.defects[0].condition, "input is a strided view");
+  EXPECT_EQ(verdict.defects[1].op, "sdpa");
+  EXPECT_EQ(verdict.defects[1].fault, "F02:operand=v");
+}
 
 TEST_F(FindOnReference, AnOpenContentIsPlantedWithEachAndToldApart) {
   const auto verdict = find_with({"F01"});

@@ -150,7 +150,7 @@ std::int64_t cached_tokens(const OpCall& call) {
 }
 
 StaleBuffer::StaleBuffer(const OpCall& call) {
-  if (!call.previous.empty() && call.previous.shape() == call.result.shape()) values_ = call.previous.values();
+  if (!call.previous.empty()) values_ = call.previous.values();
 }
 
 }  // namespace entries

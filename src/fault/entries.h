@@ -24,11 +24,11 @@ FaultEntry f22_kv_heads_tiled();
 [[nodiscard]] std::int64_t cached_tokens(const OpCall& call);
 /// A Broken with exact values; nothing when they equal call.result bit for bit.
 [[nodiscard]] std::optional<Broken> exactly(Tensor output, const OpCall& call);
-/// Value of element `flat` (row-major) of what the buffer held before: `previous` when it has the same shape, else 0.
+/// What the output's memory held before: the op's previous output, element by element whatever its shape, and 0 beyond its end.
 class StaleBuffer {
  public:
   explicit StaleBuffer(const OpCall& call);
-  [[nodiscard]] double at(std::int64_t flat) const { return values_.empty() ? 0.0 : values_[static_cast<std::size_t>(flat)]; }
+  [[nodiscard]] double at(std::int64_t flat) const { return static_cast<std::size_t>(flat) < values_.size() ? values_[static_cast<std::size_t>(flat)] : 0.0; }
 
  private:
   std::vector<double> values_;

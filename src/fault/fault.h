@@ -35,7 +35,7 @@ struct OpCall {
   std::vector<Tensor> inputs;   // as the engine had them, with their layouts
   NodeContext context;
   Tensor result;                // what the right op returns, in the dtype of the run
-  Tensor previous;              // what the output's buffer held before (same tap, step before); empty: zeros
+  Tensor previous;              // the same tap's output one step before, of any shape: what the memory held; empty: zeros
   DType dtype = DType::f32;
   int collapsed_rank = 4;       // rope: rank of the tensor as given to the op; 3 after [row, head, ..] was collapsed to [row * head, ..]
   bool per_row_offset = false;  // rope: the offset was given as a vector

@@ -18,7 +18,7 @@ struct Predicate {
 };
 
 // In the order in which they are given up: what only restates another predicate comes first, what names a mechanism last.
-std::vector<Predicate> candidates(const std::vector<Observation>& bad) {
+std::vector<Predicate> candidates(const std::vector<Observation>& bad, bool collapsed_somewhere) {
   std::vector<Predicate> list;
   const auto all = [&](auto&& holds) { return std::ranges::all_of(bad, holds); };
   const auto offer = [&](std::string text, std::function<bool(const Observation&)> holds) {
@@ -47,6 +47,7 @@ std::vector<Predicate> candidates(const std::vector<Observation>& bad) {
   offer("row > 0", [](const Observation& o) { return o.row > 0; });
   offer("row = 0", [](const Observation& o) { return o.row == 0; });
   offer("head > 0", [](const Observation& o) { return o.head > 0; });
+  offer("position base > 0", [](const Observation& o) { return o.base > 0; });
   if (cached_min > 0) offer("cache not empty", [](const Observation& o) { return o.cached > 0; });
   offer("offset has one element", [](const Observation& o) { return o.offset_scalar; });
   offer("offset is a vector", [](const Observation& o) { return !o.offset_scalar; });
@@ -54,7 +55,7 @@ std::vector<Predicate> candidates(const std::vector<Observation>& bad) {
   offer("input is a strided view", [](const Observation& o) { return !o.input_contiguous; });
   offer("L = 1", [](const Observation& o) { return o.tokens == 1; });
   if (variants.size() == 1) offer(fmt::format("variant {}", *variants.begin()), [variants](const Observation& o) { return variants.contains(o.variant); });
-  offer("index of dimension 0 > 0", [](const Observation& o) { return o.dim0() > 0; });
+  if (collapsed_somewhere) offer("index of dimension 0 > 0", [](const Observation& o) { return o.dim0() > 0; });
   offer(fmt::format("tap {}", fmt::join(roles, ", ")), [roles](const Observation& o) { return roles.contains(o.role); });
   return list;
 }
@@ -130,7 +131,7 @@ Condition contrast(const std::vector<Observation>& observations) {
   condition.where = describe(observations);
   if (bad.empty()) return condition;
 
-  auto kept = candidates(bad);
+  auto kept = candidates(bad, std::ranges::any_of(observations, [](const Observation& o) { return o.rank == 3 && o.head >= 0; }));
   const auto offered = kept;
   const auto least = covered(good, kept);
   for (std::size_t i = 0; i < kept.size();) {

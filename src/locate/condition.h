@@ -20,6 +20,7 @@ struct Observation {
   std::int64_t rows = 1;            // B
   std::int64_t tokens = 1;          // L of the step
   std::int64_t cached = 0;          // tokens in the cache before the step
+  std::int64_t base = 0;            // position of the sequence's first token
   int row = 0;
   int head = -1;
   int heads = 1;

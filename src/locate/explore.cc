@@ -56,6 +56,7 @@ Observation observe(const AuditedRun& run, const Graph& graph, const OpAudit& op
   o.cache = run.arm.plan.cache;
   o.variant = variant_of(run.arm.plan, node.op);
   o.tokens = record->at.tokens();
+  o.base = run.arm.plan.position_base;
   o.cached = record->at.slot.empty() ? 0 : static_cast<std::int64_t>(record->at.slot[0].size()) - o.tokens;
   o.row = cell.row;
   o.head = cell.head;

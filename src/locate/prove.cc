@@ -97,8 +97,10 @@ Result<void> try_sufficiency(Session& session, const Model& model, UsedWeights& 
   CULPRIT_TRY(const auto mended, relate(session.ledger(), "", partner, partner_arm.plan, patched.made, patched_arm.plan));
   proof.evidence.push_back({fmt::format("'{}' against '{}': {}; both patched: {}", request.partner->arm.name, request.bad->arm.name, to_text(broken), to_text(mended)),
                             {request.partner->made.entry, request.bad->made.entry, partner.entry, patched.made.entry}});
-  // A patch that leaves the arms as far apart as they were has removed something else.
-  if (broken.refused.empty() && mended.refused.empty() && broken.logits_difference_max > 0)
+  // A patch that leaves the bad arm as far from a right one as it was has removed something else. Two arms that are wrong alike need not
+  // differ in the first place.
+  const bool partner_is_right = corruption_of(*request.partner, model.graph(), request.op).outputs == 0;
+  if (partner_is_right && broken.refused.empty() && mended.refused.empty())
     proof.sufficient = proof.sufficient && mended.logits_difference_max < broken.logits_difference_max;
   return {};
 }

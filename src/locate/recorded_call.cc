@@ -10,7 +10,7 @@
 
 namespace culprit {
 
-Tensor with_layout(const Tensor& values, const Layout& layout) {
+Tensor with_layout(const Tensor& values, const Layout& layout, double unknown) {
   if (layout.is_contiguous() || layout.strides.size() != layout.shape.size()) return values;
   std::int64_t low = 0, high = 0;  // reach of the view around its first element
   for (std::size_t axis = 0; axis < layout.shape.size(); ++axis) {
@@ -19,7 +19,6 @@ Tensor with_layout(const Tensor& values, const Layout& layout) {
   }
   const auto places = static_cast<std::size_t>(high - low + 1);
   auto storage = std::make_shared<std::vector<std::byte>>(places * size_of(layout.dtype));
-  const double unknown = std::numeric_limits<double>::quiet_NaN();
   for (std::size_t i = 0; i < places; ++i) store(layout.dtype, storage->data() + i * size_of(layout.dtype), unknown);
   for_each_index(layout.shape, [&](std::span<const std::int64_t> index) {
     std::int64_t place = -low;
@@ -63,7 +62,9 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
     const auto* record = trace.find(step, name);
     if (record == nullptr) return fail("tap-unknown", fmt::format("input {} was not recorded at step {}", name, step));
     CULPRIT_TRY(auto values, trace.tensor(*record));
-    call.inputs.push_back(with_layout(values, record->layout));
+    const auto* producer = model.graph().find(name);
+    const bool is_cache = producer != nullptr && producer->op == Op::cache_write;
+    call.inputs.push_back(with_layout(values, record->layout, is_cache ? 0.0 : std::numeric_limits<double>::quiet_NaN()));
   }
   call.context.facts = &model.facts();
   call.context.at = output->at;

@@ -4,14 +4,30 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "arm/align.h"
-#include "compare/compare.h"
 
 namespace culprit {
 namespace {
 
 constexpr const char* kLogits = "logits";
+
+struct TopTwo {
+  std::size_t first_id = 0;
+  double first = 0, second = 0;
+  double margin() const { return first - second; }
+};
+TopTwo top_two(const std::vector<double>& logits) {
+  TopTwo top;
+  for (std::size_t i = 1; i < logits.size(); ++i)
+    if (logits[i] > logits[top.first_id]) top.first_id = i;
+  top.first = logits[top.first_id];
+  top.second = -std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (i != top.first_id) top.second = std::max(top.second, logits[i]);
+  return top;
+}
 
 int copies(const RunPlan& plan, int sequence) { return static_cast<int>(std::ranges::count(plan.sequence_ids, sequence)); }
 
