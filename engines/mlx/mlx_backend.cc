@@ -42,8 +42,12 @@ Result<Range> range_of(const mx::Shape& shape, int axis, std::int64_t begin, std
 }  // namespace
 
 Json MlxBackend::hello() {
-  auto described = describe();
-  return described ? std::move(*described) : Json{{"engine", "mlx"}, {"version", mx::version()}, {"error", to_string(described.error())}};
+  if (hello_.is_null()) {
+    auto described = describe();
+    if (!described) return {{"engine", "mlx"}, {"version", mx::version()}, {"error", to_string(described.error())}};
+    hello_ = std::move(*described);
+  }
+  return hello_;
 }
 
 std::vector<std::string> MlxBackend::variants(Op op) {

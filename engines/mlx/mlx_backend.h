@@ -24,6 +24,7 @@ class MlxBackend final : public kit::Backend {
 
  private:
   StorageIds storage_ids_;
+  Json hello_;  // null until asked: the library's hash is worth keeping
 };
 
 }  // namespace culprit::mlx_engine

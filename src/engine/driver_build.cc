@@ -15,7 +15,7 @@ namespace culprit {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kBuildLimit(600);
+constexpr std::chrono::seconds kBuildLimit(1800);  // half a minute on an idle machine; many times that on a busy one
 constexpr std::size_t kLogLines = 5;
 
 Result<std::vector<fs::path>> archives_of(const fs::path& build_tree) {

@@ -1,0 +1,309 @@
+// Every op variant of each installed MLX release, driven through the protocol without a model and held against the op in float64 within the
+// audit's bounds. The engines come from the home that CULPRIT_HOME names; without one the tests are skipped.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+
+#include "audit/bounded.h"
+#include "base/test_dir.h"
+#include "decode/facts_json.h"
+#include "decode/model.h"
+#include "engine/driver_process.h"
+#include "engine/plan.h"
+#include "engine/registry.h"
+#include "format/safetensors.h"
+
+namespace culprit {
+namespace {
+namespace fs = std::filesystem;
+constexpr std::chrono::seconds kLimit(120);
+
+std::optional<Registry> registry() {
+  const char* home = std::getenv("CULPRIT_HOME");
+  if (home == nullptr) return std::nullopt;
+  return Registry(home, CULPRIT_SOURCE_DIR, CULPRIT_BINARY_DIR, CULPRIT_BINARY_DIR "/bin");
+}
+
+std::vector<EngineInfo> mlx_engines() {
+  std::vector<EngineInfo> engines;
+  if (const auto home = registry())
+    for (const auto& listed : home->engines())
+      if (listed.name == "mlx") {
+        auto engine = home->engine(listed.spec());  // stale or changed engines must fail, not be passed over
+        EXPECT_TRUE(engine) << to_string(engine.error());
+        if (engine) engines.push_back(std::move(*engine));
+      }
+  return engines;
+}
+
+/// RoPE's positions are computed in the input's dtype up to 0.29.4 (ml-explore/mlx 2791).
+bool has_narrow_rope(const std::string& version) { return version == "0.29.3" || version == "0.29.4"; }
+
+Facts test_facts() {
+  auto facts = tiny_llama_facts();
+  facts.head_channels = 16;
+  facts.rope.dims = 16;
+  facts.rope.base = 100000;
+  return facts;
+}
+
+struct OpCase {
+  std::string name;
+  Op op = Op::add;
+  std::string variant;
+  Facts facts = test_facts();
+  std::vector<Shape> inputs;
+  Shape weight;                      // empty: none
+  std::vector<std::int64_t> offset;  // rope
+  int rank = 4;                      // rope
+  bool causal = false;               // sdpa
+  std::vector<std::vector<int>> tokens;
+};
+
+std::vector<OpCase> cases() {
+  std::vector<OpCase> all;
+  all.push_back({.name = "embedding",
+                 .op = Op::embedding,
+                 .variant = "take",
+                 .inputs = {},
+                 .weight = {97, 48},
+                 .offset = {},
+                 .tokens = {{3, 96, 0}, {5, 5, 1}}});
+  for (const std::string variant : {"fused", "composed"}) {
+    all.push_back(
+        {.name = "rms_norm", .op = Op::rms_norm, .variant = variant, .inputs = {{2, 3, 48}}, .weight = {48}, .offset = {}, .tokens = {}});
+    for (const int tokens : {1, 3})
+      for (const bool causal : {false, true})
+        all.push_back({.name = fmt::format("sdpa tokens {} causal {}", tokens, causal),
+                       .op = Op::sdpa,
+                       .variant = variant,
+                       .inputs = {{2, 6, tokens, 16}, {2, 3, 7, 16}, {2, 3, 7, 16}},
+                       .weight = {},
+                       .offset = {},
+                       .causal = causal,
+                       .tokens = {}});
+    for (const auto pairing : {RopePairing::half, RopePairing::interleaved})
+      for (const auto scaling : {RopeScaling::none, RopeScaling::linear, RopeScaling::llama3})
+        for (const int dims : {16, 8})
+          for (const int rank : {4, 3})
+            for (const int tokens : {1, 3})
+              for (const auto& offset : {std::vector<std::int64_t>{4099}, std::vector<std::int64_t>{5, 257, 4099}}) {
+                OpCase rope{.name = {},
+                            .op = Op::rope,
+                            .variant = variant,
+                            .inputs = {{3, 5, tokens, 16}},
+                            .weight = {},
+                            .offset = offset,
+                            .rank = rank,
+                            .tokens = {}};
+                rope.facts.rope.pairing = pairing;
+                rope.facts.rope.scaling = scaling;
+                rope.facts.rope.factor = 8;
+                rope.facts.rope.dims = dims;
+                rope.name = fmt::format("rope pairing {} scaling {} dims {} rank {} tokens {} offsets {}", static_cast<int>(pairing),
+                                        static_cast<int>(scaling), dims, rank, tokens, offset.size());
+                all.push_back(std::move(rope));
+              }
+  }
+  all.push_back(
+      {.name = "linear", .op = Op::linear, .variant = "dense", .inputs = {{2, 3, 48}}, .weight = {80, 48}, .offset = {}, .tokens = {}});
+  all.push_back({.name = "swiglu",
+                 .op = Op::swiglu,
+                 .variant = "composed",
+                 .inputs = {{2, 3, 80}, {2, 3, 80}},
+                 .weight = {},
+                 .offset = {},
+                 .tokens = {}});
+  all.push_back(
+      {.name = "add", .op = Op::add, .variant = "eager", .inputs = {{2, 3, 48}, {2, 3, 48}}, .weight = {}, .offset = {}, .tokens = {}});
+  return all;
+}
+
+Tensor random_tensor(DType dtype, const Shape& shape, std::mt19937_64& source) {
+  std::normal_distribution<double> normal;
+  std::vector<double> values(static_cast<std::size_t>(element_count(shape)));
+  for (auto& value : values) value = normal(source);
+  return Tensor::from_values(dtype, shape, values);
+}
+
+/// Positions of the case's rows; the kit places an sdpa's tokens at the end of the slots.
+Coordinates place(const OpCase& test) {
+  Coordinates at;
+  if (test.inputs.empty() || test.inputs[0].size() != 4) return at;
+  const auto tokens = test.inputs[0][2], slots = test.op == Op::sdpa ? test.inputs[1][2] : tokens;
+  for (std::int64_t row = 0; row < test.inputs[0][0]; ++row) {
+    const auto first = test.offset.empty() ? slots - tokens : test.offset[test.offset.size() == 1 ? 0 : static_cast<std::size_t>(row)];
+    at.sequence.push_back(static_cast<int>(row));
+    auto& positions = at.position.emplace_back();
+    auto& slot = at.slot.emplace_back();
+    for (std::int64_t i = 0; i < tokens; ++i) positions.push_back(test.op == Op::sdpa && !test.causal ? slots - 1 : first + i);
+    for (std::int64_t i = 0; i < slots; ++i) slot.push_back(first + tokens - slots + i);
+  }
+  return at;
+}
+
+/// Runs the case on the engine and returns the largest error / bound.
+Result<double> worst_ratio(DriverProcess& driver, const fs::path& folder, const OpCase& test, DType dtype) {
+  std::mt19937_64 source(20260801);
+  Node node;
+  node.op = test.op;
+  node.output = test.name;
+  std::vector<std::pair<std::string, Tensor>> operands;
+  std::vector<Array> inputs;
+  for (std::size_t i = 0; i < test.inputs.size(); ++i) {
+    node.inputs.push_back(fmt::format("input.{}", i));
+    operands.emplace_back(node.inputs.back(), random_tensor(dtype, test.inputs[i], source));
+    inputs.push_back(to_array(operands.back().second));
+  }
+  NodeContext context;
+  context.facts = &test.facts;
+  context.tokens = test.tokens;
+  context.at = place(test);
+  if (!test.weight.empty()) {
+    node.weight = "weight";
+    context.weight = random_tensor(dtype, test.weight, source);
+    operands.emplace_back("weight", context.weight);
+  }
+  CULPRIT_CHECK(write_safetensors(folder / "in.safetensors", operands));
+  const Json fields = {{"op", name_of(test.op)},
+                       {"facts", to_json(test.facts)},
+                       {"variant", test.variant},
+                       {"dtype", name_of(dtype)},
+                       {"file", (folder / "in.safetensors").string()},
+                       {"offset", test.offset},
+                       {"tokens", test.tokens},
+                       {"causal", test.causal},
+                       {"rank", test.rank},
+                       {"out", (folder / "out.safetensors").string()}};
+  CULPRIT_CHECK(driver.request("op", fields, kLimit));
+  CULPRIT_TRY(const auto file, Safetensors::open(folder / "out.safetensors"));
+  CULPRIT_TRY(const auto output, file.tensor("output"));
+  if (output.dtype() != dtype)
+    return fail("internal", fmt::format("{} gives {}, expected {}", test.name, name_of(output.dtype()), name_of(dtype)));
+  CULPRIT_TRY(const auto expected, bounded_node(node, inputs, context, dtype, {}));
+  if (output.shape() != expected.value.shape)
+    return fail("internal",
+                fmt::format("{} has shape {}, expected {}", test.name, to_string(output.shape()), to_string(expected.value.shape)));
+  const auto actual = output.values();
+  double worst = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const auto error = std::abs(actual[i] - expected.value.values[i]);
+    if (error == 0) continue;
+    const auto ratio = error / expected.bound[i];
+    if (!(ratio <= worst)) worst = std::isnan(ratio) ? HUGE_VAL : ratio;
+  }
+  return worst;
+}
+
+TEST(MlxOps, AreWithinTheAuditsBoundsInEveryRelease) {
+  const auto engines = mlx_engines();
+  if (engines.empty()) GTEST_SKIP() << "no MLX release is installed in CULPRIT_HOME";
+  for (const auto& engine : engines) {
+    TestDir folder;
+    auto driver = DriverProcess::start({engine.argv, folder / "driver"});
+    ASSERT_TRUE(driver) << to_string(driver.error());
+    const auto hello = (*driver)->request("hello", {{"protocol", 1}}, kLimit);
+    ASSERT_TRUE(hello) << to_string(hello.error());
+    const auto said = hello->contains("hello") ? hello->at("hello") : *hello;
+    EXPECT_EQ(said.at("library_sha256"), engine.library_sha256) << engine.spec() << " loaded another library than was installed";
+    for (const auto dtype : {DType::f32, DType::f16, DType::bf16}) {
+      int rope_outside = 0;
+      for (const auto& test : cases()) {
+        const auto ratio = worst_ratio(**driver, folder.path(), test, dtype);
+        ASSERT_TRUE(ratio) << engine.spec() << " " << test.name << ": " << to_string(ratio.error());
+        if (test.op == Op::rope && test.variant == "fused" && dtype != DType::f32 && has_narrow_rope(engine.version))
+          rope_outside += *ratio > 1 ? 1 : 0;
+        else
+          EXPECT_LE(*ratio, 1) << engine.spec() << " " << name_of(dtype) << " " << test.variant << " " << test.name;
+      }
+      if (dtype != DType::f32 && has_narrow_rope(engine.version)) {
+        EXPECT_GT(rope_outside, 0) << engine.spec() << ": its known defect was not seen";
+      }
+    }
+  }
+}
+
+TEST(MlxLayouts, AnOpSeesTheStridesItIsGiven) {
+  const auto engines = mlx_engines();
+  if (engines.empty()) GTEST_SKIP() << "no MLX release is installed in CULPRIT_HOME";
+  std::mt19937_64 source(7);
+  for (const auto& engine : engines) {
+    TestDir folder;
+    auto driver = DriverProcess::start({engine.argv, folder / "driver"});
+    ASSERT_TRUE(driver) << to_string(driver.error());
+    // Three ways to lay the same [1, 3, 5] out: transposed, with gaps and an offset, and reversed on the last axis.
+    struct Way {
+      Shape strides;
+      std::int64_t offset;
+    };
+    const auto storage = random_tensor(DType::bf16, {64}, source);
+    const auto other = random_tensor(DType::bf16, {1, 3, 5}, source);
+    for (const auto& way : {Way{{15, 1, 3}, 0}, Way{{60, 20, 2}, 7}, Way{{15, 5, -1}, 4}}) {
+      const auto x = Tensor::wrap(std::make_shared<Tensor>(storage), storage.contiguous_bytes(),
+                                  Layout{DType::bf16, {1, 3, 5}, way.strides, way.offset, 0});
+      ASSERT_TRUE(x) << to_string(x.error());
+      ASSERT_TRUE(write_safetensors(folder / "in", {{"input.0", storage}, {"input.1", other}}));
+      const Json layout = {{"input.0", {{"shape", {1, 3, 5}}, {"strides", way.strides}, {"offset", way.offset}}}};
+      const auto answer = (*driver)->request("op",
+                                             {{"op", "add"},
+                                              {"facts", to_json(test_facts())},
+                                              {"dtype", "bf16"},
+                                              {"file", (folder / "in").string()},
+                                              {"layouts", layout},
+                                              {"out", (folder / "out").string()}},
+                                             kLimit);
+      ASSERT_TRUE(answer) << to_string(answer.error());
+      const auto file = Safetensors::open(folder / "out");
+      ASSERT_TRUE(file) << to_string(file.error());
+      const auto actual = file->tensor("output").value().values(), left = x->values(), right = other.values();
+      for (std::size_t i = 0; i < actual.size(); ++i)
+        EXPECT_EQ(actual[i], round_to(DType::bf16, left[i] + right[i])) << engine.spec() << " element " << i;
+    }
+  }
+}
+
+/// Up to 0.31.2 MLX's loader reads the nibbles of Q4_1 blocks from byte 2 instead of 4 (ml-explore/mlx 3664): exactly those tensors, and
+/// exactly so.
+TEST(MlxLoader, ReadsTheCheckpointAsItIsOrWithItsKnownDefect) {
+  const auto engines = mlx_engines();
+  if (engines.empty()) GTEST_SKIP() << "no MLX release is installed in CULPRIT_HOME";
+  const auto path = registry()->model("smollm2");
+  if (!path) GTEST_SKIP() << "model smollm2 is not installed in CULPRIT_HOME";
+  const auto model = Model::open(*path);
+  ASSERT_TRUE(model) << to_string(model.error());
+  std::map<std::string, std::pair<std::string, std::string>> expected;  // right, and as the defect reads it
+  int q4_1 = 0;
+  for (const auto& name : model->weight_names()) {
+    const auto right = model->weight(name), wrong = model->weight(name, GgufReadFault{2});
+    ASSERT_TRUE(right && wrong);
+    expected[name] = {right->hash_f32(), wrong->hash_f32()};
+    q4_1 += right->source_type == "Q4_1" ? 1 : 0;
+  }
+  ASSERT_GT(q4_1, 0);
+  for (const auto& engine : engines) {
+    TestDir folder;
+    auto driver = DriverProcess::start({engine.argv, folder / "driver"});
+    ASSERT_TRUE(driver) << to_string(driver.error());
+    const LoadPlan plan{.model = *path, .dtype = DType::bf16, .weights = WeightSource::engine, .weight_fault = {}};
+    const auto loaded = (*driver)->request("load", {{"plan", to_json(plan)}}, kLimit);
+    ASSERT_TRUE(loaded) << to_string(loaded.error());
+    const auto answer = (*driver)->request("weights", {{"names", {"**"}}, {"values", false}}, kLimit);
+    ASSERT_TRUE(answer) << to_string(answer.error());
+    int right = 0, as_defect = 0, other = 0;
+    for (const auto& weight : answer->at("weights")) {
+      const auto& [hash, wrong_hash] = expected.at(weight.at("name").get<std::string>());
+      const auto actual = weight.at("hash").get<std::string>();
+      ++(actual == hash ? right : actual == wrong_hash ? as_defect : other);
+    }
+    const bool fixed = engine.version.starts_with("0.32.");
+    EXPECT_EQ(other, 0) << engine.spec();
+    EXPECT_EQ(as_defect, fixed ? 0 : q4_1) << engine.spec();
+    EXPECT_EQ(right + as_defect, static_cast<int>(expected.size())) << engine.spec();
+  }
+}
+
+}  // namespace
+}  // namespace culprit
