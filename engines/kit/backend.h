@@ -78,5 +78,7 @@ class Backend {
 
 /// Serves protocol version 1 on stdin and stdout until `stop` or end of input. Returns the process's exit code.
 int serve(Backend& backend);
+/// The same on descriptors that stay the caller's, and with stdout left alone.
+int serve(Backend& backend, int in, int out);
 
 }  // namespace culprit::kit

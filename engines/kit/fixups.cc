@@ -49,8 +49,10 @@ Result<Fixups::Fixed> Fixups::apply(OpCall& call, int step) {
   for (const auto& spec : plan_.faults) {
     CULPRIT_TRY(auto broken, apply_fault(spec, call));
     if (!broken) continue;
+    if (broken->shape() != right.shape())
+      return fail("internal", fmt::format("{} made {} of shape {}, not {}", spec.id, tap, to_string(broken->shape()), to_string(right.shape())));
     call.result = std::move(*broken);
-    fixed.note = "fault:" + spec.id;
+    fixed.note += (fixed.note.empty() ? "fault:" : ",") + spec.id;
   }
   if (intervention_for(Intervention::Kind::exact, tap, step) != nullptr) {
     std::vector<culprit::Array> inputs;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/file.h"
 #include "decode/facts_json.h"
@@ -50,6 +51,8 @@ Result<Array> run_node(Backend& backend, const NodeRun& run) {
 
 namespace {
 
+constexpr std::string_view kQuantized = "quantized";  // the variant that takes packed weights
+
 /// One run: the state that lives from step to step.
 class Runner {
  public:
@@ -65,16 +68,29 @@ class Runner {
       const auto op = parse_op(key);
       if (!op) return fail("plan-invalid", fmt::format("'{}={}' is not a variant of any op", key, value));
       CULPRIT_CHECK(check_offered(*op, value));
+      const auto can_run = [&](const Node& node) { return node.op == *op && has_form(node, value); };
+      if (std::ranges::none_of(graph().nodes(), can_run))
+        return fail("not-supported", fmt::format("no {} of this model has a quantised weight, so there is none to run as {}", key, value));
     }
     if (variant_value("rope.rank") == "3" && variant_value("rope.offset") == "per_row")
       return fail("plan-invalid", "rope.rank=3 has rows and heads in one dimension, so an offset for each row has no meaning");
-    for (const auto& intervention : plan_.interventions)
-      if (intervention.kind == Intervention::Kind::variant)
-        for (const auto& node : graph().nodes())
-          if (glob_match(intervention.tap, node.output)) CULPRIT_CHECK(check_offered(node.op, intervention.variant));
+    for (const auto& intervention : plan_.interventions) {
+      if (intervention.kind != Intervention::Kind::variant) continue;
+      for (const auto& node : graph().nodes()) {
+        if (!glob_match(intervention.tap, node.output)) continue;
+        CULPRIT_CHECK(check_offered(node.op, intervention.variant));
+        if (!has_form(node, intervention.variant))
+          return fail("not-supported", fmt::format("the weight of {} is not quantised, so it cannot run as {}", node.output, intervention.variant));
+      }
+    }
     for (const auto& pattern : plan_.capture)
       if (std::ranges::none_of(graph().nodes(), [&](const Node& node) { return glob_match(pattern, node.output); }))
         return fail("tap-unknown", fmt::format("no tap of the decode graph matches '{}'", pattern));
+    for (const auto& node : graph().nodes()) {
+      for (const auto& input : node.inputs) last_use_[input] = node.output;
+      const auto matches = [&](const std::string& pattern) { return glob_match(pattern, node.output); };
+      if (std::ranges::any_of(plan_.capture, matches)) captured_.insert(node.output);
+    }
     return fixups_.prepare(graph());
   }
 
@@ -117,9 +133,15 @@ class Runner {
     return fail("not-supported", fmt::format("{} has no variant '{}'; the engine offers {}", name_of(op), variant, fmt::join(offered, ", ")));
   }
 
+  /// Whether the node's weight is there in the form that `variant` takes.
+  bool has_form(const Node& node, const std::string& variant) const {
+    return variant != kQuantized || (!node.weight.empty() && weights_.quantized(node.weight));
+  }
+
+  // Checkpoints mix quantised and dense tensors. As in any engine, `quantized` for the whole plan means those that are.
   std::string variant_of(const Node& node, int step) const {
     if (auto forced = fixups_.variant_for(node.output, step); !forced.empty()) return forced;
-    if (auto chosen = variant_value(std::string(name_of(node.op))); !chosen.empty()) return chosen;
+    if (auto chosen = variant_value(std::string(name_of(node.op))); !chosen.empty() && has_form(node, chosen)) return chosen;
     const auto offered = backend_.variants(node.op);
     return offered.empty() ? std::string("default") : offered.front();
   }
@@ -144,8 +166,7 @@ class Runner {
     run.facts = &facts();
     run.variant = variant_of(node, step);
     run.dtype = weights_.plan().dtype;
-    for (const auto& input : node.inputs)
-      if (const auto found = values_.find(input); found != values_.end()) run.inputs.push_back(found->second);
+    for (const auto& input : node.inputs) run.inputs.push_back(values_.at(input));
     if (!node.weight.empty()) {
       CULPRIT_TRY(run.weight, weights_.for_engine(node.weight, run.variant == "quantized"));
     }
@@ -160,19 +181,18 @@ class Runner {
   }
 
   // The call as faults and exact interventions need it, on the host. `before` is the live cache before this step's write.
-  Result<OpCall> host_call(const Node& node, const Array& output, const Array& before, const std::vector<std::vector<int>>& tokens, const Coordinates& at) {
+  Result<OpCall> host_call(const Node& node, int step, const Array& output, const Array& before, const std::vector<std::vector<int>>& tokens, const Coordinates& at) {
     OpCall call;
     call.node = &node;
     call.dtype = weights_.plan().dtype;
-    for (const auto& input : node.inputs)
-      if (const auto found = values_.find(input); found != values_.end()) {
-        CULPRIT_TRY(call.inputs.emplace_back(), backend_.to_host(found->second));
-      }
+    for (const auto& input : node.inputs) {
+      CULPRIT_TRY(call.inputs.emplace_back(), backend_.to_host(values_.at(input)));
+    }
     call.context.facts = &facts();
     call.context.tokens = tokens;
     call.context.at = at;
     if (!node.weight.empty()) {
-      CULPRIT_TRY(call.context.weight, weights_.host_dense(node.weight));
+      CULPRIT_TRY(call.context.weight, weights_.as_used(node.weight, variant_of(node, step) == kQuantized));
     }
     if (before != nullptr) {
       CULPRIT_TRY(call.context.cache, backend_.to_host(before));
@@ -197,7 +217,7 @@ class Runner {
       if (const auto cache = caches_.find(node.output); cache != caches_.end()) before = cache->second.live();
       CULPRIT_TRY(auto output, run_op(node, step, tokens));
       if (fixups_.touches(node, step)) {
-        CULPRIT_TRY(auto call, host_call(node, output, before, tokens, at));
+        CULPRIT_TRY(auto call, host_call(node, step, output, before, tokens, at));
         CULPRIT_TRY(auto fixed, fixups_.apply(call, step));
         if (fixed.output != nullptr) {
           output = fixed.output;
@@ -207,16 +227,22 @@ class Runner {
       }
       if (plan_.sync == Sync::each_op) CULPRIT_CHECK(backend_.eval(std::span(&output, 1)));
       values_[node.output] = std::move(output);
+      // What nobody records is let go after its last use, as in a plain decode loop: engines reuse such buffers.
+      for (const auto& input : node.inputs)
+        if (last_use_.at(input) == node.output && !is_captured(input, step)) values_.erase(input);
     }
     CULPRIT_CHECK(eval_all());
-    const bool wanted_step = plan_.capture_steps.empty() || std::ranges::find(plan_.capture_steps, step) != plan_.capture_steps.end();
     for (const auto& node : graph().nodes()) {
-      const auto captured = [&](const std::string& pattern) { return glob_match(pattern, node.output); };
-      if (!wanted_step || std::ranges::none_of(plan_.capture, captured)) continue;
+      if (!is_captured(node.output, step)) continue;
       CULPRIT_TRY(const auto tensor, backend_.to_host(values_.at(node.output)));
       trace.add(step, node.output, tensor, at, notes[node.output], plan_.hash_only);
     }
     return last_argmax();
+  }
+
+  bool is_captured(const std::string& tap, int step) const {
+    const bool wanted_step = plan_.capture_steps.empty() || std::ranges::find(plan_.capture_steps, step) != plan_.capture_steps.end();
+    return wanted_step && captured_.contains(tap);
   }
 
   Result<void> eval_all() {
@@ -225,12 +251,20 @@ class Runner {
     return backend_.eval(all);
   }
 
+  // NaNs are passed over; -1 when there is nothing else.
+  static int first_largest(const std::vector<double>& values) {
+    int best = -1;
+    for (int i = 0; i < static_cast<int>(values.size()); ++i)
+      if (!std::isnan(values[i]) && (best < 0 || values[i] > values[best])) best = i;
+    return best;
+  }
+
   Result<std::vector<int>> last_argmax() {
     CULPRIT_TRY(const auto logits, backend_.to_host(values_.at("logits")));
     std::vector<int> best;
     for (std::int64_t row = 0; row < logits.dim(0); ++row) {
       const auto last = logits.sliced(0, row, row + 1).sliced(1, logits.dim(1) - 1, logits.dim(1)).values();
-      best.push_back(static_cast<int>(std::ranges::max_element(last) - last.begin()));
+      best.push_back(first_largest(last));
     }
     return best;
   }
@@ -241,6 +275,8 @@ class Runner {
   Fixups fixups_;
   CacheKind cache_kind_ = CacheKind::concat;
   std::map<std::string, KvCache> caches_;
+  std::map<std::string, std::string> last_use_;  // of a tap: the last node that takes it
+  std::set<std::string> captured_;
   std::map<std::string, Array> values_;  // outputs of this step by tap
   int begin_ = 0, end_ = 0, cached_ = 0;  // tokens of the sequences fed at this step; tokens cached before it
 };

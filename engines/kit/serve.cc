@@ -5,14 +5,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <exception>
-#include <iostream>
+#include <optional>
 
+#include "base/descriptor.h"
+#include "base/fields.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "decode/facts_json.h"
 #include "engines/kit/backend.h"
 #include "engines/kit/graph_runner.h"
+#include "engines/kit/line_channel.h"
+#include "engines/kit/op_request.h"
 #include "engines/kit/weight_set.h"
 #include "fault/fault.h"
 #include "format/safetensors.h"
@@ -20,99 +24,139 @@
 namespace culprit::kit {
 namespace {
 
-constexpr std::size_t kLineLimit = 1 << 20;  // bytes
+constexpr int kProtocol = 1;
 
 class Server {
  public:
-  Server(Backend& backend, int out) : backend_(backend), out_(out) {}
+  Server(Backend& backend, int in, int out) : backend_(backend), channel_(in, out) {}
 
   int loop() {
     std::string line;
-    while (std::getline(std::cin, line)) {
+    while (listened_to_) {
+      const auto read = channel_.read_line(line);
+      if (read == LineChannel::Read::end) return 0;
+      if (read == LineChannel::Read::too_long) {
+        answer(0, fail("json-invalid", fmt::format("a request is longer than {} bytes", kLineLimit)));
+        continue;
+      }
       if (line.empty()) continue;
-      if (line.size() > kLineLimit) {
-        answer(0, fail("engine-line-limit", fmt::format("a request of {} bytes; the limit is {}", line.size(), kLineLimit)));
-        continue;
-      }
-      const auto request = parse_json(line, "request");
-      if (!request || !request->is_object()) {
-        answer(0, request ? fail("json-invalid", "a request is a JSON object") : tl::unexpected(request.error()));
-        continue;
-      }
-      const auto id = request->value("id", 0);
-      const auto action = request->value("do", "");
-      if (action == "stop") {
-        answer(id, Json::object());
-        return 0;
-      }
-      try {
-        answer(id, handle(id, action, *request));
-      } catch (const std::exception& thrown) {  // an engine's own exceptions
-        answer(id, fail("engine-error", thrown.what()));
-      }
+      if (handle_line(line) == Next::stop) return 0;
     }
     return 0;
   }
 
  private:
-  void send(const Json& message) {
-    auto text = message.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-    for (std::size_t sent = 0; sent < text.size();) {
-      const auto n = write(out_, text.data() + sent, text.size() - sent);
-      if (n <= 0) std::_Exit(0);  // nobody listens any more
-      sent += static_cast<std::size_t>(n);
+  enum class Next { request, stop };
+
+  Next handle_line(const std::string& line) {
+    std::int64_t id = 0;
+    std::string action;
+    const auto request = parse_json(line, "request");
+    if (!request) {
+      answer(id, tl::unexpected(request.error()));
+      return Next::request;
+    }
+    // The id is read by itself, so that a request that is wrong otherwise can still be answered under it.
+    if (request->is_object() && request->contains("id")) static_cast<void>(read_json(request->at("id"), id));
+    if (auto read = Fields(*request, "request", "json-invalid").required("id", id).required("do", action).done(true); !read) {
+      answer(id, tl::unexpected(std::move(read).error()));
+      return Next::request;
+    }
+    if (action == "stop") {
+      answer(id, Json::object());
+      return Next::stop;
+    }
+    answer(id, handle_guarded(id, action, *request));
+    return Next::request;
+  }
+
+  // Whatever an engine throws ends the request, not the driver.
+  Result<Json> handle_guarded(std::int64_t id, const std::string& action, const Json& request) {
+    try {
+      return handle(id, action, request);
+    } catch (const std::exception& thrown) {
+      return fail("engine-error", thrown.what(), action);
+    } catch (...) {
+      return fail("engine-error", "the engine threw something that is no std::exception", action);
     }
   }
 
-  void answer(int id, const Result<Json>& result) {
-    Json message = {{"id", id}, {"event", result ? "result" : "error"}};
-    if (result)
-      message.update(*result);
-    else
-      message["error"] = {{"id", result.error().id}, {"message", result.error().message}, {"where", result.error().where}};
-    send(message);
-  }
-
-  Result<Json> handle(int id, const std::string& action, const Json& request) {
-    if (action == "hello") return Json{{"hello", hello()}};
+  Result<Json> handle(std::int64_t id, const std::string& action, const Json& request) {
+    if (action == "hello") return hello(request);
     if (action == "load") return load(request);
     if (action == "weights") return weights(request);
     if (action == "run") return run(id, request);
-    if (action == "op") return op(request);
-    return fail("not-supported", fmt::format("there is no request '{}'", action));
+    if (action == "op") return answer_op(backend_, request);
+    return fail("not-supported", fmt::format("there is no request '{}'; expected hello, load, weights, run, op or stop", action));
   }
 
-  Json hello() {
+  // Engines' messages may hold bytes that are no UTF-8.
+  static std::string to_line(const Json& message) { return message.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+  void send(std::string_view line) { listened_to_ = channel_.write_line(line) && listened_to_; }
+
+  void answer(std::int64_t id, const Result<Json>& result) {
+    if (!result) {
+      auto message = result.error().message;
+      if (message.size() > kLineLimit / 8) message.resize(kLineLimit / 8);  // escaped, it still fits a line
+      send(to_line({{"id", id}, {"event", "error"}, {"error", {{"id", result.error().id}, {"message", message}, {"where", result.error().where}}}}));
+      return;
+    }
+    Json message = {{"id", id}, {"event", "result"}};
+    message.update(*result);
+    const auto line = to_line(message);
+    if (line.size() > kLineLimit)
+      return answer(id, fail("engine-line-limit", fmt::format("the answer has {} bytes; a line may have {}", line.size(), kLineLimit)));
+    send(line);
+  }
+
+  // Made once: it hashes the engine's library.
+  Json& described() {
+    if (hello_) return *hello_;
     auto hello = backend_.hello();
-    hello["protocol"] = 1;
-    hello["interventions"] = {"exact", "variant", "replace"};
+    hello["protocol"] = kProtocol;
+    hello["interventions"] = Json::array({"exact", "variant", "replace"});
     hello["position_base"] = true;
-    if (!hello.contains("weight_sources")) hello["weight_sources"] = {"culprit", "engine"};
-    hello["cache_kinds"] = {"concat", "padded"};
-    hello["syncs"] = {"lazy", "each_op", "each_layer"};
+    if (!hello.contains("weight_sources")) hello["weight_sources"] = Json::array({"culprit", "engine"});
+    hello["cache_kinds"] = Json::array({"concat", "padded"});
+    hello["syncs"] = Json::array({"lazy", "each_op", "each_layer"});
     hello["faults"] = Json::array();
     for (const auto& entry : fault_catalogue()) hello["faults"].push_back(entry.id);
-    return hello;
+    hello_ = std::move(hello);
+    return *hello_;
+  }
+
+  Result<Json> hello(const Json& request) {
+    int protocol = 0;
+    CULPRIT_CHECK(Fields(request, "hello", "json-invalid").required("protocol", protocol).done(true));
+    if (protocol != kProtocol) return fail("not-supported", fmt::format("this driver speaks protocol {}, not {}", kProtocol, protocol));
+    return Json{{"hello", described()}};
   }
 
   Result<Json> load(const Json& request) {
     CULPRIT_TRY(const auto json, get_field<Json>(request, "plan", "load"));
     CULPRIT_TRY(const auto plan, load_plan_from_json(json));
+    const auto& dtypes = described()["dtypes"];
+    if (std::ranges::find(dtypes, Json(name_of(plan.dtype))) == dtypes.end())
+      return fail("not-supported", fmt::format("the engine does not run in {}; it offers {}", name_of(plan.dtype), dtypes.dump()));
     const auto begin = std::chrono::steady_clock::now();
-    weights_.reset();
+    weights_.reset();  // two models at once may not fit
     CULPRIT_TRY(weights_, WeightSet::load(backend_, plan));
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    return Json{{"model", {{"path", plan.model.string()}, {"tensors", weights_->loaded().size()}}}, {"seconds", elapsed.count()}};
+    return Json{{"model", {{"path", plan.model.string()}, {"tensors", weights_->loaded().size()}}}, {"seconds", seconds_since(begin)}};
   }
 
   Result<Json> weights(const Json& request) {
     if (weights_ == nullptr) return fail("plan-invalid", "no model is loaded");
-    CULPRIT_TRY(const auto patterns, get_field<std::vector<std::string>>(request, "names", "weights"));
-    const bool values = request.value("values", false);
+    std::vector<std::string> globs;
+    std::filesystem::path folder;
+    bool values = false;
+    CULPRIT_CHECK(
+        Fields(request, "weights", "json-invalid").required("names", globs).optional("values", values).optional("folder", folder).done(true));
+    if (values && folder.empty()) return fail("json-invalid", "weights: values are wanted, but no folder is named");
     Json listed = Json::array();
     std::vector<std::pair<std::string, Tensor>> tensors;
     for (const auto& [name, weight] : weights_->loaded()) {
-      if (std::ranges::none_of(patterns, [&](const std::string& pattern) { return glob_match(pattern, name); })) continue;
+      if (std::ranges::none_of(globs, [&](const std::string& glob) { return glob_match(glob, name); })) continue;
       listed.push_back({{"name", name},
                         {"checkpoint", weights_->model().checkpoint_name(name)},
                         {"source_type", weight.source_type},
@@ -122,126 +166,44 @@ class Server {
     }
     Json result = {{"weights", listed}};
     if (values) {
-      CULPRIT_TRY(const auto folder, get_field<std::string>(request, "folder", "weights"));
-      const auto file = std::filesystem::path(folder) / "weights.safetensors";
+      const auto file = folder / "weights.safetensors";
       CULPRIT_CHECK(write_safetensors(file, tensors));
       result["file"] = file.string();
     }
     return result;
   }
 
-  Result<Json> run(int id, const Json& request) {
+  Result<Json> run(std::int64_t id, const Json& request) {
     if (weights_ == nullptr) return fail("plan-invalid", "no model is loaded");
     CULPRIT_TRY(const auto json, get_field<Json>(request, "plan", "run"));
     CULPRIT_TRY(const auto plan, run_plan_from_json(json));
     CULPRIT_TRY(const auto folder, get_field<std::string>(request, "trace", "run"));
     const auto begin = std::chrono::steady_clock::now();
-    CULPRIT_TRY(const auto outcome, run_graph(backend_, *weights_, plan, hello(), folder, [&](int step) { send({{"id", id}, {"event", "step"}, {"step", step}}); }));
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    return Json{{"trace", folder}, {"steps", outcome.steps}, {"seconds", elapsed.count()}, {"argmax", outcome.argmax}};
+    const auto on_step = [&](int step) { send(to_line({{"id", id}, {"event", "step"}, {"step", step}})); };
+    CULPRIT_TRY(const auto outcome, run_graph(backend_, *weights_, plan, described(), folder, on_step));
+    return Json{{"trace", folder}, {"steps", outcome.steps}, {"seconds", seconds_since(begin)}, {"argmax", outcome.argmax}};
   }
 
-  // A tensor of the request's file, in the layout that the request asks for.
-  static Result<Tensor> operand(const Safetensors& file, const std::string& key, const Json& layouts) {
-    CULPRIT_TRY(auto tensor, file.tensor(key));
-    if (!layouts.contains(key)) return tensor;
-    const auto& wanted = layouts.at(key);
-    Layout layout;
-    layout.dtype = tensor.dtype();
-    CULPRIT_TRY(layout.shape, get_field<Shape>(wanted, "shape", "layout"));
-    CULPRIT_TRY(layout.strides, get_field<Shape>(wanted, "strides", "layout"));
-    layout.offset = wanted.value("offset", std::int64_t{0});
-    const auto owner = std::make_shared<Tensor>(tensor);
-    return Tensor::wrap(owner, owner->contiguous_bytes(), layout);
-  }
-
-  Result<Json> op(const Json& request) {
-    CULPRIT_TRY(const auto name, get_field<std::string>(request, "op", "op"));
-    CULPRIT_TRY(const auto kind, parse_op(name));
-    CULPRIT_TRY(const auto facts_json, get_field<Json>(request, "facts", "op"));
-    CULPRIT_TRY(const auto facts, facts_from_json(facts_json));
-    CULPRIT_TRY(const auto dtype_name, get_field<std::string>(request, "dtype", "op"));
-    CULPRIT_TRY(const auto dtype, parse_dtype(dtype_name));
-    CULPRIT_TRY(const auto in, get_field<std::string>(request, "file", "op"));
-    CULPRIT_TRY(const auto out, get_field<std::string>(request, "out", "op"));
-    if (kind == Op::cache_write) return fail("not-supported", "cache_write has no model-free form: it is the kit's own");
-    const auto layouts = request.value("layouts", Json::object());
-    CULPRIT_TRY(const auto file, Safetensors::open(in));
-
-    Node node;
-    node.op = kind;
-    node.output = request.value("tap", name);
-    node.heads_out = request.value("heads_out", 0);
-    NodeRun run;
-    run.node = &node;
-    run.facts = &facts;
-    run.dtype = dtype;
-    run.variant = request.value("variant", "");
-    const auto offered = backend_.variants(kind);
-    if (run.variant.empty() && !offered.empty()) run.variant = offered.front();
-    run.offset = request.value("offset", std::vector<std::int64_t>{});
-    run.tokens = request.value("tokens", std::vector<std::vector<int>>{});
-    run.causal = request.value("causal", false);
-    run.rank = request.value("rank", 4);
-    OpCall call;
-    for (int i = 0; file.contains(fmt::format("input.{}", i)); ++i) {
-      const auto key = fmt::format("input.{}", i);
-      CULPRIT_TRY(call.inputs.emplace_back(), operand(file, key, layouts));
-      CULPRIT_TRY(run.inputs.emplace_back(), backend_.from_host(call.inputs.back()));
-      node.inputs.push_back(key);
-    }
-    BackendWeight weight;
-    if (file.contains("weight")) {
-      CULPRIT_TRY(call.context.weight, operand(file, "weight", layouts));
-      CULPRIT_TRY(weight.dense, backend_.from_host(call.context.weight));
-      run.weight = &weight;
-    }
-    CULPRIT_TRY(auto output, run_node(backend_, run));
-    CULPRIT_TRY(call.result, backend_.to_host(output));
-    call.node = &node;
-    call.dtype = dtype;
-    call.collapsed_rank = run.rank;
-    call.per_row_offset = run.offset.size() > 1;
-    call.context.facts = &facts;
-    call.context.tokens = run.tokens;
-    place(call, run.offset);
-    for (const auto& text : request.value("faults", std::vector<std::string>{})) {
-      CULPRIT_TRY(const auto spec, FaultSpec::parse(text));
-      CULPRIT_TRY(auto broken, apply_fault(spec, call));
-      if (broken) call.result = std::move(*broken);
-    }
-    CULPRIT_CHECK(write_safetensors(out, {{"output", call.result}}));
-    const auto& layout = call.result.layout();
-    return Json{{"out", out}, {"layout", {{"dtype", name_of(layout.dtype)}, {"shape", layout.shape}, {"strides", layout.strides}, {"offset", layout.offset}}}};
-  }
-
-  // Positions of an op on heads: token t of row r at offset[r] + t; the cache holds what the last input's slots say, ending with these tokens.
-  static void place(OpCall& call, const std::vector<std::int64_t>& offset) {
-    if (call.inputs.empty() || call.inputs[0].rank() != 4) return;
-    const auto rows = call.inputs[0].dim(0), tokens = call.inputs[0].dim(2);
-    const auto slots = call.node->op == Op::sdpa && call.inputs.size() > 1 ? call.inputs[1].dim(2) : tokens;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const auto first = offset.empty() ? slots - tokens : offset[offset.size() == 1 ? 0 : static_cast<std::size_t>(row)];
-      call.context.at.sequence.push_back(static_cast<int>(row));
-      auto& positions = call.context.at.position.emplace_back();
-      auto& slot = call.context.at.slot.emplace_back();
-      for (std::int64_t i = tokens - slots; i < tokens; ++i) slot.push_back(first + i);
-      for (std::int64_t i = 0; i < tokens; ++i) positions.push_back(first + i);
-    }
+  static double seconds_since(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 
   Backend& backend_;
-  int out_;
+  LineChannel channel_;
+  bool listened_to_ = true;
+  std::optional<Json> hello_;
   std::unique_ptr<WeightSet> weights_;
 };
 
 }  // namespace
 
+int serve(Backend& backend, int in, int out) { return Server(backend, in, out).loop(); }
+
 int serve(Backend& backend) {
   // The protocol gets a descriptor of its own: an engine that prints reaches the log, not the protocol.
-  const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-  if (out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return 1;
-  return Server(backend, out).loop();
+  const Descriptor out(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+  if (!out || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return 1;
+  return serve(backend, STDIN_FILENO, out.get());
 }
 
 }  // namespace culprit::kit

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "base/hash.h"
 #include "decode/model.h"
 #include "decode/node_eval.h"
@@ -13,6 +15,29 @@ namespace {
 
 const Tensor& tensor_of(const kit::Array& array) { return *static_cast<const Tensor*>(array.get()); }
 kit::Array array_of(Tensor tensor) { return std::make_shared<const Tensor>(std::move(tensor)); }
+
+Tensor dequantised(const kit::BackendWeight& weight) {
+  Weight held;
+  held.packed = tensor_of(weight.packed);
+  held.scales = tensor_of(weight.scales);
+  held.biases = tensor_of(weight.biases);
+  held.bits = weight.bits;
+  held.group = weight.group;
+  return held.to_f32();
+}
+
+/// Copies `part` into `whole` from `begin` on along `axis`; whole is contiguous and of the same dtype.
+void put(Tensor& whole, const Tensor& part, int axis, std::int64_t begin) {
+  const auto source = part.contiguous();
+  if (source.count() == 0) return;
+  std::int64_t outer = 1, inner = 1;  // elements before and behind the axis
+  for (int i = 0; i < part.rank(); ++i) (i < axis ? outer : inner) *= i == axis ? 1 : part.dim(i);
+  const auto element = static_cast<std::int64_t>(size_of(whole.dtype()));
+  const auto bytes = part.dim(axis) * inner * element;
+  const auto* from = source.contiguous_bytes().data();
+  auto* to = whole.mutable_bytes().data() + begin * inner * element;
+  for (std::int64_t i = 0; i < outer; ++i) std::memcpy(to + i * whole.dim(axis) * inner * element, from + i * bytes, static_cast<std::size_t>(bytes));
+}
 
 }  // namespace
 
@@ -30,14 +55,14 @@ Json RefBackend::hello() {
           {"library_sha256", hash ? *hash : std::string()},
           {"device", "cpu"},
           {"switches", Json::object()},
-          {"dtypes", {"f64", "f32", "bf16", "f16"}},
-          {"weight_sources", {"culprit"}},
+          {"dtypes", Json::array({"f64", "f32", "bf16", "f16"})},
+          {"weight_sources", Json::array({"culprit"})},
           {"ops", ops}};
 }
 
 std::vector<std::string> RefBackend::variants(Op op) {
   switch (op) {
-    case Op::linear: return {"dense", "reversed"};
+    case Op::linear: return {"dense", "reversed", "quantized"};
     case Op::rope:
     case Op::sdpa:
     case Op::rms_norm: return {"fused", "composed"};
@@ -60,7 +85,7 @@ Result<kit::Array> RefBackend::apply(const kit::OpRequest& request) {
   NodeContext context;
   context.facts = request.facts;
   context.tokens = request.tokens;
-  if (request.weight != nullptr) context.weight = tensor_of(request.weight->dense);
+  if (request.weight != nullptr) context.weight = request.variant == "quantized" ? dequantised(*request.weight) : tensor_of(request.weight->dense);
   if (node.op == Op::rope || node.op == Op::sdpa) {
     const auto rows = inputs[0].shape[0], tokens = inputs[0].shape[2];
     const auto slots = node.op == Op::sdpa ? inputs[1].shape[2] : tokens;
@@ -90,13 +115,8 @@ Result<kit::Array> RefBackend::concatenate(std::span<const kit::Array> parts, in
   auto whole = Tensor::zeros(tensor_of(parts[0]).dtype(), shape);
   std::int64_t begin = 0;
   for (const auto& part : parts) {
-    const auto& tensor = tensor_of(part);
-    for_each_index(tensor.shape(), [&](std::span<const std::int64_t> index) {
-      std::vector<std::int64_t> place(index.begin(), index.end());
-      place[static_cast<std::size_t>(axis)] += begin;
-      whole.set(place, tensor.at(index));
-    });
-    begin += tensor.dim(axis);
+    put(whole, tensor_of(part), axis, begin);
+    begin += tensor_of(part).dim(axis);
   }
   return array_of(std::move(whole));
 }
@@ -105,12 +125,7 @@ Result<kit::Array> RefBackend::slice(const kit::Array& x, int axis, std::int64_t
 
 Result<kit::Array> RefBackend::slice_update(const kit::Array& x, const kit::Array& update, int axis, std::int64_t begin) {
   auto whole = tensor_of(x).copy();
-  const auto& part = tensor_of(update);
-  for_each_index(part.shape(), [&](std::span<const std::int64_t> index) {
-    std::vector<std::int64_t> place(index.begin(), index.end());
-    place[static_cast<std::size_t>(axis)] += begin;
-    whole.set(place, part.at(index));
-  });
+  put(whole, tensor_of(update), axis, begin);
   return array_of(std::move(whole));
 }
 

@@ -129,7 +129,12 @@ Result<Exploration> explore(Session& session, const Model& model, UsedWeights& w
     AuditedRun run;
     run.arm = arm;
     if (progress) progress(fmt::format("running arm {}", arm.name));
-    CULPRIT_TRY(run.made, session.run(arm.plan, arm.what));
+    auto made = session.run(arm.plan, arm.what);
+    if (!made && made.error().id == "not-supported") {  // such as packed weights of a model that has none
+      exploration.skipped.push_back(fmt::format("arm {}: {}", arm.name, made.error().message));
+      continue;
+    }
+    CULPRIT_TRY(run.made, std::move(made));
     traces.push_back(run.made.trace.get());
     exploration.runs.push_back(std::move(run));
   }

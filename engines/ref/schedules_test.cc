@@ -1,0 +1,153 @@
+// However the tokens are fed, the same logical values come out: bit for bit, since the reference sums in the same order whatever the
+// schedule.
+#include <map>
+#include <span>
+
+#include "decode/node_eval.h"
+#include "engines/ref/test_engine.h"
+
+namespace culprit::ref {
+namespace {
+
+using Place = std::pair<int, std::int64_t>;  // sequence, position
+
+/// The values of `tap` for each token of each row; of the last step that fed it.
+std::map<Place, std::vector<double>> by_token(const Trace& trace, const std::string& tap) {
+  std::map<Place, std::vector<double>> found;
+  for (const auto& record : trace.records()) {
+    if (record.tap != tap) continue;
+    const auto tensor = *trace.tensor(record);
+    const int token_axis = tensor.rank() - 2;
+    for (std::int64_t row = 0; row < record.at.rows(); ++row)
+      for (std::int64_t token = 0; token < record.at.tokens(); ++token)
+        found[{record.at.sequence[static_cast<std::size_t>(row)], record.at.position[static_cast<std::size_t>(row)][static_cast<std::size_t>(token)]}] =
+            tensor.sliced(0, row, row + 1).sliced(token_axis, token, token + 1).values();
+  }
+  return found;
+}
+
+const std::vector<std::string> kTaps = {"embed", "layers.0.q_rope", "layers.1.attn", "layers.2.residual", "logits"};
+
+void expect_same_tokens(const Trace& expected, const Trace& actual) {
+  for (const auto& tap : kTaps) {
+    const auto wanted = by_token(expected, tap);
+    EXPECT_EQ(wanted.size(), 3u * 7u);
+    EXPECT_EQ(wanted, by_token(actual, tap)) << tap;
+  }
+}
+
+class Schedules : public testing::TestWithParam<DType> {};
+
+TEST_P(Schedules, IncrementalChunkedAndReprefilledAgreeWithOnePrefill) {
+  TestEngine engine(GetParam());
+  const auto whole = engine.run(three_rows({7}));
+  expect_same_tokens(whole, engine.run(three_rows({1, 1, 1, 1, 1, 1, 1})));
+  expect_same_tokens(whole, engine.run(three_rows({3, 3, 1})));
+  auto again = three_rows({2, 1, 4});
+  again.reprefill = true;
+  const auto reprefilled = engine.run(again);
+  expect_same_tokens(whole, reprefilled);
+  EXPECT_EQ(tensor_at(reprefilled, 1, "logits").shape(), (Shape{3, 3, engine.facts().vocabulary}));
+}
+
+TEST_P(Schedules, ThePaddedCacheGivesTheBitsOfTheConcatenatedOne) {
+  TestEngine engine(GetParam());
+  auto plan = three_rows({3, 1, 2, 1});
+  const auto concat = engine.run(plan);
+  plan.cache = "padded";
+  const auto padded = engine.run(plan);
+  EXPECT_EQ(differing(concat, padded), std::vector<std::string>{});
+  // ...from another layout: 3 slots, then room for 256 more.
+  const auto& layout = padded.find(1, "layers.0.k_cache")->layout;
+  EXPECT_EQ(layout.shape, (Shape{3, engine.facts().kv_heads, 4, engine.facts().head_channels}));
+  EXPECT_EQ(layout.strides[1], (3 + 256) * engine.facts().head_channels);
+}
+
+TEST_P(Schedules, ARowInABatchHasTheBitsOfTheRowAlone) {
+  TestEngine engine(GetParam());
+  const auto batch = three_rows({3, 1, 1});
+  const auto together = engine.run(batch);
+  for (std::size_t row = 0; row < 3; ++row) {
+    auto plan = batch;
+    plan.sequences = {batch.sequences[row]};
+    plan.sequence_ids = {static_cast<int>(row)};
+    const auto alone = engine.run(plan);
+    for (const auto& record : alone.records()) {
+      const auto begin = static_cast<std::int64_t>(row);
+      EXPECT_EQ(alone.tensor(record)->values(), tensor_at(together, record.step, record.tap).sliced(0, begin, begin + 1).values()) << record.tap;
+    }
+  }
+}
+
+TEST_P(Schedules, FormsOfRopeAndTimesOfEvaluationChangeNothing) {
+  TestEngine engine(GetParam());
+  const auto plan = three_rows({3, 1, 1});
+  const auto plain = engine.run(plan);
+  const auto with = [&](std::map<std::string, std::string> variants, Sync sync) {
+    auto changed = plan;
+    changed.variants = std::move(variants);
+    changed.sync = sync;
+    return differing(plain, engine.run(changed));
+  };
+  const std::vector<std::string> none;
+  EXPECT_EQ(with({{"rope.rank", "3"}}, Sync::lazy), none);
+  EXPECT_EQ(with({{"rope.offset", "per_row"}}, Sync::lazy), none);
+  EXPECT_EQ(with({{"rope", "composed"}, {"sdpa", "composed"}, {"rms_norm", "composed"}}, Sync::lazy), none);
+  EXPECT_EQ(with({}, Sync::each_op), none);
+  EXPECT_EQ(with({}, Sync::each_layer), none);
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, Schedules, testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST(Positions, StartAtTheBaseInTapsAndInRope) {
+  TestEngine engine(DType::f64);
+  auto plan = three_rows({2, 1});
+  plan.position_base = 4099;
+  plan.sequence_ids = {5, 3, 8};
+  const auto trace = engine.run(plan);
+  const auto* record = trace.find(1, "layers.0.q_rope");
+  ASSERT_NE(record, nullptr);
+  EXPECT_EQ(record->at.sequence, (std::vector<int>{5, 3, 8}));
+  EXPECT_EQ(record->at.position, (std::vector<std::vector<std::int64_t>>(3, {4101})));
+  EXPECT_EQ(record->at.slot, (std::vector<std::vector<std::int64_t>>(3, {4099, 4100, 4101})));
+  const auto rotated = rope(to_array(tensor_at(trace, 1, "layers.0.q")), engine.facts().rope, record->at.position);
+  EXPECT_EQ(values_at(trace, 1, "layers.0.q_rope"), rotated.values);
+  EXPECT_NE(values_at(trace, 1, "layers.0.q_rope"), values_at(engine.run(three_rows({2, 1})), 1, "layers.0.q_rope"));
+}
+
+TEST(Argmax, IsOfTheLastTokenOfEachRow) {
+  TestEngine engine;
+  const auto trace = engine.run(three_rows({3, 1}));
+  ASSERT_EQ(engine.last().argmax.size(), 2u);
+  for (int step = 0; step < 2; ++step) {
+    const auto logits = tensor_at(trace, step, "logits");
+    for (std::int64_t row = 0; row < 3; ++row) {
+      const auto last = logits.sliced(0, row, row + 1).sliced(1, logits.dim(1) - 1, logits.dim(1)).values();
+      const auto best = std::max_element(last.begin(), last.end()) - last.begin();
+      EXPECT_EQ(engine.last().argmax[static_cast<std::size_t>(step)][static_cast<std::size_t>(row)], best);
+    }
+  }
+}
+
+TEST(Capture, KeepsWhatIsAskedForAndNothingElse) {
+  TestEngine engine;
+  const auto everything = engine.run(three_rows({3, 1, 1}));
+  EXPECT_EQ(everything.records().size(), 3 * engine.weights().model().graph().nodes().size());
+  auto plan = three_rows({3, 1, 1});
+  plan.capture = {"layers.*.attn", "logits"};
+  plan.capture_steps = {0, 2};
+  const auto some = engine.run(plan);
+  EXPECT_EQ(some.records().size(), 2u * 4u);
+  for (const auto& record : some.records()) EXPECT_EQ(record.hash, everything.find(record.step, record.tap)->hash) << record.tap;
+  plan.hash_only = true;
+  const auto hashes = engine.run(plan);
+  ASSERT_EQ(hashes.records().size(), some.records().size());
+  for (const auto& record : hashes.records()) {
+    EXPECT_EQ(record.file, "");
+    EXPECT_EQ(record.hash, everything.find(record.step, record.tap)->hash);
+  }
+}
+
+}  // namespace
+}  // namespace culprit::ref
