@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <tuple>
@@ -100,8 +101,11 @@ Result<void> try_sufficiency(Session& session, const Model& model, UsedWeights& 
   // A patch that leaves the bad arm as far from a right one as it was has removed something else. Two arms that are wrong alike need not
   // differ in the first place.
   const bool partner_is_right = corruption_of(*request.partner, model.graph(), request.op).outputs == 0;
-  if (partner_is_right && broken.refused.empty() && mended.refused.empty())
-    proof.sufficient = proof.sufficient && mended.logits_difference_max < broken.logits_difference_max;
+  if (partner_is_right && broken.refused.empty() && mended.refused.empty()) {
+    // NaN is as far as it gets.
+    const double far = broken.logits_difference_max, near = mended.logits_difference_max;
+    proof.sufficient = proof.sufficient && (near < far || (std::isnan(far) && !std::isnan(near)));
+  }
   return {};
 }
 
