@@ -4,7 +4,7 @@
 
 namespace culprit::ref {
 
-class RefBackend final : public kit::Backend {
+class RefBackend : public kit::Backend {
  public:
   explicit RefBackend(std::string program) : program_(std::move(program)) {}
 

@@ -98,7 +98,7 @@ TEST_P(Schedules, FormsOfRopeAndTimesOfEvaluationChangeNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, Schedules, testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& dtype) { return std::string(name_of(dtype.param)); });
 
 TEST(Positions, StartAtTheBaseInTapsAndInRope) {
   TestEngine engine(DType::f64);
