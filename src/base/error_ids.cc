@@ -46,6 +46,7 @@ constexpr ErrorId kErrorIds[] = {
     {"never-run", 3, "a conclusion cites a run that was not made"},
     {"library-changed", 3, "the engine's library changed between the runs of one conclusion"},
     {"cannot-show", 3, "the fixture could not have shown the fault"},
+    {"interrupted", 130, "the run was interrupted; its processes were ended"},
     {"internal", 4, "a defect of culprit itself"},
 };
 }  // namespace

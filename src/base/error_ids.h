@@ -7,7 +7,7 @@ namespace culprit {
 
 struct ErrorId {
   std::string_view id;
-  int exit_code;  // 2 usage or input, 3 inconclusive, 4 internal or engine failure
+  int exit_code;  // 2 usage or input, 3 inconclusive, 4 internal or engine failure, 130 interrupted
   std::string_view description;
 };
 

@@ -14,6 +14,8 @@
 #include <thread>
 #include <utility>
 
+#include "engine/live_children.h"
+
 extern char** environ;
 
 namespace culprit {
@@ -142,6 +144,7 @@ std::string_view name_of_signal(int number) {
 
 Result<ChildProcess> ChildProcess::start(const Command& command) {
   if (command.argv.empty() || command.argv[0].empty()) return fail("engine-start", "the command is empty");
+  if (children_ended()) return fail("interrupted", "no engine is started after an interrupt");
   const auto& program = command.argv[0];
   const Descriptor log = out_of_the_way(::open(command.stderr_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!log) return cannot_start("cannot open the log", errno, command.stderr_file.string());
@@ -152,6 +155,7 @@ Result<ChildProcess> ChildProcess::start(const Command& command) {
     child.pid_ = -1;
     return cannot_start("cannot start the program", error, program);
   }
+  add_live_child(child.pid_);
   child.input_ = std::move(input.ours);
   child.output_ = std::move(output.ours);
   return child;
@@ -203,6 +207,7 @@ void ChildProcess::end() {
     static_cast<void>(wait_for_exit(kGrace));
   }
   ::kill(-pid_, SIGKILL);
+  remove_live_child(pid_);
   int status = 0;
   pid_t reaped = -1;
   do reaped = ::waitpid(pid_, &status, 0);

@@ -18,7 +18,7 @@ class ChildProcess {
     std::filesystem::path stderr_file;       // appended to
     std::filesystem::path temporary_folder;  // becomes TMPDIR of the child, and of nobody else
   };
-  /// Error ids: engine-start.
+  /// Error ids: engine-start, interrupted (engine/live_children.h).
   [[nodiscard]] static Result<ChildProcess> start(const Command& command);
   /// Ends the group.
   ~ChildProcess();

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "engine/live_children.h"
 
 extern char** environ;  // NOLINT: POSIX declares it in no header
 
@@ -36,12 +37,30 @@ class FileActions {
   posix_spawn_file_actions_t actions_;
 };
 
-/// Waits until `until`; true when the process has ended.
-bool wait_until(pid_t process, Clock::time_point until, int& status) {
+/// A process group of its own, so that all that the program starts can be ended with it.
+class Attributes {
+ public:
+  Attributes() {
+    posix_spawnattr_init(&attributes_);
+    posix_spawnattr_setpgroup(&attributes_, 0);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP);
+  }
+  ~Attributes() { posix_spawnattr_destroy(&attributes_); }
+  Attributes(const Attributes&) = delete;
+  Attributes& operator=(const Attributes&) = delete;
+  posix_spawnattr_t* get() { return &attributes_; }
+
+ private:
+  posix_spawnattr_t attributes_;
+};
+
+/// Waits until `until`; true when the process has ended, which is not reaped yet.
+bool wait_until(pid_t process, Clock::time_point until) {
   while (true) {
-    const auto ended = ::waitpid(process, &status, WNOHANG);
-    if (ended == process) return true;
-    if (ended < 0 && errno != EINTR) return true;
+    siginfo_t info{};
+    const int failed = ::waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOHANG | WNOWAIT);
+    if (failed == 0 && info.si_pid == process) return true;
+    if (failed != 0 && errno != EINTR) return true;
     if (Clock::now() >= until) return false;
     std::this_thread::sleep_for(kPollInterval);
   }
@@ -59,23 +78,29 @@ Result<Finished> run_program(const std::vector<std::string>& argv, const std::fi
   for (const auto& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
 
+  if (children_ended()) return fail("interrupted", fmt::format("'{}' is not started after an interrupt", argv[0]));
   FileActions actions;
   posix_spawn_file_actions_addopen(actions.get(), 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(actions.get(), 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
   posix_spawn_file_actions_adddup2(actions.get(), 1, 2);
+  Attributes attributes;
   pid_t process = 0;
-  if (const int error = ::posix_spawnp(&process, argv[0].c_str(), actions.get(), nullptr, arguments.data(), environ); error != 0)
+  if (const int error = ::posix_spawnp(&process, argv[0].c_str(), actions.get(), attributes.get(), arguments.data(), environ); error != 0)
     return fail("engine-start", fmt::format("cannot start '{}': {}", argv[0], std::generic_category().message(error)));
+  add_live_child(process);
 
   Finished finished;
-  int status = 0;
-  if (!wait_until(process, Clock::now() + limit, status)) {
+  if (!wait_until(process, Clock::now() + limit)) {
     finished.timed_out = true;
-    ::kill(process, SIGTERM);
-    if (!wait_until(process, Clock::now() + kGraceAfterTerm, status)) {
-      ::kill(process, SIGKILL);
-      wait_until(process, Clock::time_point::max(), status);
+    ::kill(-process, SIGTERM);
+    if (!wait_until(process, Clock::now() + kGraceAfterTerm)) {
+      ::kill(-process, SIGKILL);
+      wait_until(process, Clock::time_point::max());
     }
+  }
+  remove_live_child(process);
+  int status = 0;
+  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFSIGNALED(status)) finished.signal = WTERMSIG(status);
   if (WIFEXITED(status)) finished.exit_code = WEXITSTATUS(status);

@@ -18,8 +18,9 @@ struct Finished {
   [[nodiscard]] std::string reason(std::chrono::seconds limit) const;
 };
 
-/// argv[0] is looked up on PATH. stdin is empty; stdout and stderr go to the end of `log`. The program stays in the caller's process group,
-/// so that an interrupt from the terminal reaches it; at the limit it gets SIGTERM, then SIGKILL. Error ids: engine-start.
+/// argv[0] is looked up on PATH. stdin is empty; stdout and stderr go to the end of `log`. The program has a process group of its own; at
+/// the limit the group gets SIGTERM, then SIGKILL, and end_live_children (engine/live_children.h) ends it too. Error ids: engine-start,
+/// interrupted.
 [[nodiscard]] Result<Finished> run_program(const std::vector<std::string>& argv, const std::filesystem::path& log,
                                            std::chrono::seconds limit);
 
