@@ -4,8 +4,7 @@ namespace culprit::cli {
 
 std::span<const Verb* const> verbs() {
   static const Verb* const list[] = {
-      &kRun,                                                                           // steps of the main job, one by one
-      &kExplain,                                                                       //
+      &kFind,        &kRun,       &kAudit,      &kCompare,   &kExplain,                // the main job, and its steps
       &kEngineList,  &kEngineAdd, &kEngineInfo, &kModelList, &kModelGet, &kModelInfo,  // what there is to work on
       &kCompletions, &kHelp,      &kVersion,    &kDocs,
   };
