@@ -28,14 +28,15 @@ struct BackendWeight {
 struct OpRequest {
   const Node* node = nullptr;
   const Facts* facts = nullptr;
-  std::string_view variant;                 // one of variants(op); never empty
-  std::span<const Array> inputs;            // in the order of node->inputs; heads are [row, head, token, channel]
-  const BackendWeight* weight = nullptr;    // nullptr when the node has none
+  std::string_view variant;               // one of variants(op); never empty
+  std::span<const Array> inputs;          // in the order of node->inputs; heads are [row, head, token, channel]
+  const BackendWeight* weight = nullptr;  // nullptr when the node has none
   DType dtype = DType::f32;
-  std::vector<std::vector<int>> tokens;     // embedding: [row][token]
+  std::vector<std::vector<int>> tokens;  // embedding: [row][token]
   // rope: position of the first token of each row. One element: a scalar offset; more: one per row. Token t is at offset + t.
   std::vector<std::int64_t> offset;
-  // sdpa: tokens of this step sit at the end of the live cache; `causal` is false when there is one token. The cache given is live slots only.
+  // sdpa: tokens of this step sit at the end of the live cache; `causal` is false when there is one token. The cache given is live slots
+  // only.
   bool causal = false;
   double scale = 1;
 };

@@ -20,14 +20,22 @@ struct Arity {
 
 Arity arity_of(Op op) {
   switch (op) {
-    case Op::embedding: return {0, 0, 2};
-    case Op::rms_norm: return {1, 0, 1};
-    case Op::linear: return {1, -1, 2};
-    case Op::rope: return {1, 4, 0};
-    case Op::cache_write: return {1, 4, 0};
-    case Op::sdpa: return {3, 4, 0};
-    case Op::swiglu: return {2, 0, 0};
-    case Op::add: return {2, 0, 0};
+    case Op::embedding:
+      return {0, 0, 2};
+    case Op::rms_norm:
+      return {1, 0, 1};
+    case Op::linear:
+      return {1, -1, 2};
+    case Op::rope:
+      return {1, 4, 0};
+    case Op::cache_write:
+      return {1, 4, 0};
+    case Op::sdpa:
+      return {3, 4, 0};
+    case Op::swiglu:
+      return {2, 0, 0};
+    case Op::add:
+      return {2, 0, 0};
   }
   return {};
 }
@@ -36,7 +44,8 @@ Result<void> check_arity(const OpCall& call) {
   const auto [inputs, rank, weight_rank] = arity_of(call.node->op);
   const auto& weight = call.context.weight;
   const auto name = name_of(call.node->op);
-  if (call.inputs.size() != inputs) return fail("plan-invalid", fmt::format("{}: expected {} inputs, got {}", name, inputs, call.inputs.size()));
+  if (call.inputs.size() != inputs)
+    return fail("plan-invalid", fmt::format("{}: expected {} inputs, got {}", name, inputs, call.inputs.size()));
   if (weight_rank > 0 && weight.empty()) return fail("plan-invalid", fmt::format("{}: the weight is missing", name));
   if (weight_rank == 0 && !weight.empty()) return fail("plan-invalid", fmt::format("{} takes no weight", name));
   if (weight_rank > 0 && weight.rank() != weight_rank) return misfit(call);
@@ -55,7 +64,8 @@ Result<void> check_tokens(const OpCall& call) {
   const auto& tokens = call.context.tokens;
   if (tokens.empty() || tokens[0].empty()) return fail("tokens-invalid", "there are no tokens");
   for (const auto& row : tokens) {
-    if (row.size() != tokens[0].size()) return fail("tokens-invalid", fmt::format("rows of {} and of {} tokens", tokens[0].size(), row.size()));
+    if (row.size() != tokens[0].size())
+      return fail("tokens-invalid", fmt::format("rows of {} and of {} tokens", tokens[0].size(), row.size()));
     for (const int token : row)
       if (token < 0 || token >= call.context.weight.dim(0))
         return fail("tokens-invalid", fmt::format("id {} is not in the vocabulary [0, {})", token, call.context.weight.dim(0)));
@@ -78,7 +88,8 @@ Result<void> check_rope(const OpCall& call, std::span<const std::int64_t> offset
   if (dims <= 0 || dims % 2 != 0 || dims > x.dim(3))
     return fail("tensor-layout", fmt::format("rope: {} channels of {} cannot be rotated in pairs", dims, x.dim(3)));
   const auto rows = static_cast<std::size_t>(x.dim(0));
-  if (call.collapsed_rank != 3 && call.collapsed_rank != 4) return fail("plan-invalid", fmt::format("rope: rank {} is neither 3 nor 4", call.collapsed_rank));
+  if (call.collapsed_rank != 3 && call.collapsed_rank != 4)
+    return fail("plan-invalid", fmt::format("rope: rank {} is neither 3 nor 4", call.collapsed_rank));
   if (offset.size() != 1 && offset.size() != rows)
     return fail("plan-invalid", fmt::format("rope: expected an offset, or one for each of {} rows, got {}", rows, offset.size()));
   if (call.collapsed_rank == 3 && offset.size() > 1)
@@ -99,7 +110,8 @@ Result<void> check_cache_write(const OpCall& call) {
   const auto& cache = call.context.cache;
   if (cache.rank() == 0) return {};
   if (cache.rank() != 4 || cache.dim(0) != x.dim(0) || cache.dim(1) != x.dim(1) || cache.dim(3) != x.dim(3))
-    return fail("tensor-layout", fmt::format("cache_write: {} cannot be appended to a cache {}", to_string(x.shape()), to_string(cache.shape())));
+    return fail("tensor-layout",
+                fmt::format("cache_write: {} cannot be appended to a cache {}", to_string(x.shape()), to_string(cache.shape())));
   return {};
 }
 
@@ -108,14 +120,19 @@ Result<void> check_cache_write(const OpCall& call) {
 Result<void> check_operands(const OpCall& call, std::span<const std::int64_t> offset) {
   CULPRIT_CHECK(check_arity(call));
   switch (call.node->op) {
-    case Op::embedding: return check_tokens(call);
+    case Op::embedding:
+      return check_tokens(call);
     case Op::rms_norm:
       if (call.inputs[0].dim(-1) != call.context.weight.dim(0)) return misfit(call);
       return {};
-    case Op::linear: return check_linear(call);
-    case Op::rope: return check_rope(call, offset);
-    case Op::cache_write: return check_cache_write(call);
-    case Op::sdpa: return check_sdpa(call);
+    case Op::linear:
+      return check_linear(call);
+    case Op::rope:
+      return check_rope(call, offset);
+    case Op::cache_write:
+      return check_cache_write(call);
+    case Op::sdpa:
+      return check_sdpa(call);
     case Op::swiglu:
     case Op::add:
       if (call.inputs[0].shape() != call.inputs[1].shape()) return misfit(call);

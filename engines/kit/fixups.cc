@@ -11,7 +11,8 @@ namespace culprit::kit {
 Result<void> Fixups::prepare(const Graph& graph) {
   for (const auto& intervention : plan_.interventions) {
     const auto matches = [&](const Node& node) { return glob_match(intervention.tap, node.output); };
-    if (std::ranges::none_of(graph.nodes(), matches)) return fail("tap-unknown", fmt::format("no tap of the decode graph matches '{}'", intervention.tap));
+    if (std::ranges::none_of(graph.nodes(), matches))
+      return fail("tap-unknown", fmt::format("no tap of the decode graph matches '{}'", intervention.tap));
     if (intervention.kind != Intervention::Kind::replace) continue;
     CULPRIT_TRY(auto file, Safetensors::open(intervention.file));
     files_[intervention.file.string()] = std::make_shared<const Safetensors>(std::move(file));
@@ -38,7 +39,8 @@ bool Fixups::touches(const Node& node, int step) const {
         return entry != nullptr && entry->can_break(node.op);
       }))
     return true;
-  return intervention_for(Intervention::Kind::exact, node.output, step) != nullptr || intervention_for(Intervention::Kind::replace, node.output, step) != nullptr;
+  return intervention_for(Intervention::Kind::exact, node.output, step) != nullptr ||
+         intervention_for(Intervention::Kind::replace, node.output, step) != nullptr;
 }
 
 Result<Fixups::Fixed> Fixups::apply(OpCall& call, int step) {
@@ -50,7 +52,8 @@ Result<Fixups::Fixed> Fixups::apply(OpCall& call, int step) {
     CULPRIT_TRY(auto broken, apply_fault(spec, call));
     if (!broken) continue;
     if (broken->shape() != right.shape())
-      return fail("internal", fmt::format("{} made {} of shape {}, not {}", spec.id, tap, to_string(broken->shape()), to_string(right.shape())));
+      return fail("internal",
+                  fmt::format("{} made {} of shape {}, not {}", spec.id, tap, to_string(broken->shape()), to_string(right.shape())));
     call.result = std::move(*broken);
     fixed.note += (fixed.note.empty() ? "fault:" : ",") + spec.id;
   }
@@ -66,7 +69,8 @@ Result<Fixups::Fixed> Fixups::apply(OpCall& call, int step) {
     const auto at_step = fmt::format("{}@{}", tap, step);
     CULPRIT_TRY(auto tensor, file.tensor(file.contains(at_step) ? at_step : tap));
     if (tensor.shape() != right.shape())
-      return fail("plan-invalid", fmt::format("replacement of {} at step {}: expected shape {}, got {}", tap, step, to_string(right.shape()), to_string(tensor.shape())));
+      return fail("plan-invalid", fmt::format("replacement of {} at step {}: expected shape {}, got {}", tap, step,
+                                              to_string(right.shape()), to_string(tensor.shape())));
     call.result = tensor.cast(call.dtype);
     fixed.note = "replaced";
   }

@@ -24,8 +24,8 @@ class Fixups {
   [[nodiscard]] bool touches(const Node& node, int step) const;
 
   struct Fixed {
-    Array output;       // nullptr: unchanged
-    std::string note;   // for the trace
+    Array output;      // nullptr: unchanged
+    std::string note;  // for the trace
   };
   /// `call.result` is the engine's output; inputs and context are complete.
   [[nodiscard]] Result<Fixed> apply(OpCall& call, int step);

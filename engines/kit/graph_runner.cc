@@ -56,13 +56,15 @@ constexpr std::string_view kQuantized = "quantized";  // the variant that takes 
 /// One run: the state that lives from step to step.
 class Runner {
  public:
-  Runner(Backend& backend, WeightSet& weights, const RunPlan& plan) : backend_(backend), weights_(weights), plan_(plan), fixups_(backend, plan) {}
+  Runner(Backend& backend, WeightSet& weights, const RunPlan& plan)
+      : backend_(backend), weights_(weights), plan_(plan), fixups_(backend, plan) {}
 
   Result<void> check() {
     CULPRIT_CHECK(validate(plan_));
     CULPRIT_CHECK(validate_tokens(plan_, facts().vocabulary));
     CULPRIT_TRY(cache_kind_, parse_cache_kind(plan_.cache));
-    for (const auto& [key, value] : plan_.variants) {
+    for (const auto& setting : plan_.variants) {
+      const std::string &key = setting.first, &value = setting.second;  // clang 14 has no lambdas over structured bindings
       if (key == "rope.rank" && (value == "3" || value == "4")) continue;
       if (key == "rope.offset" && (value == "scalar" || value == "per_row")) continue;
       const auto op = parse_op(key);
@@ -80,7 +82,8 @@ class Runner {
         if (!glob_match(intervention.tap, node.output)) continue;
         CULPRIT_CHECK(check_offered(node.op, intervention.variant));
         if (!has_form(node, intervention.variant))
-          return fail("not-supported", fmt::format("the weight of {} is not quantised, so it cannot run as {}", node.output, intervention.variant));
+          return fail("not-supported",
+                      fmt::format("the weight of {} is not quantised, so it cannot run as {}", node.output, intervention.variant));
       }
     }
     for (const auto& pattern : plan_.capture)
@@ -130,7 +133,8 @@ class Runner {
   Result<void> check_offered(Op op, const std::string& variant) const {
     const auto offered = backend_.variants(op);
     if (std::ranges::find(offered, variant) != offered.end()) return {};
-    return fail("not-supported", fmt::format("{} has no variant '{}'; the engine offers {}", name_of(op), variant, fmt::join(offered, ", ")));
+    return fail("not-supported",
+                fmt::format("{} has no variant '{}'; the engine offers {}", name_of(op), variant, fmt::join(offered, ", ")));
   }
 
   /// Whether the node's weight is there in the form that `variant` takes.
@@ -160,7 +164,9 @@ class Runner {
   }
 
   Result<Array> run_op(const Node& node, int step, const std::vector<std::vector<int>>& tokens) {
-    if (node.op == Op::cache_write) return caches_.try_emplace(node.output, cache_kind_, weights_.plan().dtype).first->second.update(backend_, values_.at(node.inputs[0]));
+    if (node.op == Op::cache_write)
+      return caches_.try_emplace(node.output, cache_kind_, weights_.plan().dtype)
+          .first->second.update(backend_, values_.at(node.inputs[0]));
     NodeRun run;
     run.node = &node;
     run.facts = &facts();
@@ -181,7 +187,8 @@ class Runner {
   }
 
   // The call as faults and exact interventions need it, on the host. `before` is the live cache before this step's write.
-  Result<OpCall> host_call(const Node& node, int step, const Array& output, const Array& before, const std::vector<std::vector<int>>& tokens, const Coordinates& at) {
+  Result<OpCall> host_call(const Node& node, int step, const Array& output, const Array& before,
+                           const std::vector<std::vector<int>>& tokens, const Coordinates& at) {
     OpCall call;
     call.node = &node;
     call.dtype = weights_.plan().dtype;
@@ -277,14 +284,14 @@ class Runner {
   std::map<std::string, KvCache> caches_;
   std::map<std::string, std::string> last_use_;  // of a tap: the last node that takes it
   std::set<std::string> captured_;
-  std::map<std::string, Array> values_;  // outputs of this step by tap
+  std::map<std::string, Array> values_;   // outputs of this step by tap
   int begin_ = 0, end_ = 0, cached_ = 0;  // tokens of the sequences fed at this step; tokens cached before it
 };
 
 }  // namespace
 
-Result<RunOutcome> run_graph(Backend& backend, WeightSet& weights, const RunPlan& plan, const Json& hello, const std::filesystem::path& folder,
-                             const std::function<void(int step)>& on_step) {
+Result<RunOutcome> run_graph(Backend& backend, WeightSet& weights, const RunPlan& plan, const Json& hello,
+                             const std::filesystem::path& folder, const std::function<void(int step)>& on_step) {
   Runner runner(backend, weights, plan);
   CULPRIT_CHECK(runner.check());
   const Json header = {{"plan", to_json(plan)},

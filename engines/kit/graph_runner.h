@@ -16,8 +16,8 @@ struct RunOutcome {
 
 /// Runs `plan` on what is loaded and writes its trace. Error ids: plan-invalid, tokens-invalid, tap-unknown, not-supported, engine-error,
 /// file-write, engine-disk.
-[[nodiscard]] Result<RunOutcome> run_graph(Backend& backend, WeightSet& weights, const RunPlan& plan, const Json& hello, const std::filesystem::path& trace,
-                                           const std::function<void(int step)>& on_step);
+[[nodiscard]] Result<RunOutcome> run_graph(Backend& backend, WeightSet& weights, const RunPlan& plan, const Json& hello,
+                                           const std::filesystem::path& trace, const std::function<void(int step)>& on_step);
 
 /// Runs one node without a model: the kit's reshapes around the backend's op. `rank` 3 collapses [row, head, ..] for RoPE.
 struct NodeRun {

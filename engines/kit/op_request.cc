@@ -72,7 +72,8 @@ Result<OpFields> read_fields(Backend& backend, const Json& request) {
   if (read.variant.empty() && !offered.empty()) read.variant = offered.front();
   if (std::ranges::find(offered, read.variant) == offered.end())
     return fail("not-supported", fmt::format("{} has no variant '{}'; the engine offers {}", name, read.variant, fmt::join(offered, ", ")));
-  if (read.variant == "quantized") return fail("not-supported", "an op request holds no packed weight, so it cannot run the variant 'quantized'");
+  if (read.variant == "quantized")
+    return fail("not-supported", "an op request holds no packed weight, so it cannot run the variant 'quantized'");
   return read;
 }
 
@@ -183,8 +184,9 @@ Result<Json> answer_op(Backend& backend, const Json& request) {
   }
   CULPRIT_CHECK(write_safetensors(fields.out, {{"output", call.result}}));
   const auto& layout = call.result.layout();
-  return Json{{"out", fields.out.string()},
-              {"layout", {{"dtype", name_of(layout.dtype)}, {"shape", layout.shape}, {"strides", layout.strides}, {"offset", layout.offset}}}};
+  return Json{
+      {"out", fields.out.string()},
+      {"layout", {{"dtype", name_of(layout.dtype)}, {"shape", layout.shape}, {"strides", layout.strides}, {"offset", layout.offset}}}};
 }
 
 }  // namespace culprit::kit

@@ -99,7 +99,8 @@ class Server {
     if (!result) {
       auto message = result.error().message;
       if (message.size() > kLineLimit / 8) message.resize(kLineLimit / 8);  // escaped, it still fits a line
-      send(to_line({{"id", id}, {"event", "error"}, {"error", {{"id", result.error().id}, {"message", message}, {"where", result.error().where}}}}));
+      send(to_line(
+          {{"id", id}, {"event", "error"}, {"error", {{"id", result.error().id}, {"message", message}, {"where", result.error().where}}}}));
       return;
     }
     Json message = {{"id", id}, {"event", "result"}};
@@ -150,12 +151,17 @@ class Server {
     std::vector<std::string> globs;
     std::filesystem::path folder;
     bool values = false;
-    CULPRIT_CHECK(
-        Fields(request, "weights", "json-invalid").required("names", globs).optional("values", values).optional("folder", folder).done(true));
+    CULPRIT_CHECK(Fields(request, "weights", "json-invalid")
+                      .required("names", globs)
+                      .optional("values", values)
+                      .optional("folder", folder)
+                      .done(true));
     if (values && folder.empty()) return fail("json-invalid", "weights: values are wanted, but no folder is named");
     Json listed = Json::array();
     std::vector<std::pair<std::string, Tensor>> tensors;
-    for (const auto& [name, weight] : weights_->loaded()) {
+    for (const auto& item : weights_->loaded()) {
+      const auto& name = item.first;
+      const auto& weight = item.second;
       if (std::ranges::none_of(globs, [&](const std::string& glob) { return glob_match(glob, name); })) continue;
       listed.push_back({{"name", name},
                         {"checkpoint", weights_->model().checkpoint_name(name)},

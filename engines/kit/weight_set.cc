@@ -59,7 +59,8 @@ Result<void> WeightSet::read_all() {
     if (const auto canonical = model_.canonical_name(name); !canonical.empty()) loaded_[canonical] = std::move(weight);
   for (const auto& name : model_.weight_names())
     if (!loaded_.contains(name))
-      return fail("engine-error", fmt::format("the engine's loader returned {} tensors, but not {}", tensors.size(), model_.checkpoint_name(name)));
+      return fail("engine-error",
+                  fmt::format("the engine's loader returned {} tensors, but not {}", tensors.size(), model_.checkpoint_name(name)));
   return {};
 }
 

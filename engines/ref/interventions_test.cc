@@ -78,7 +78,8 @@ TEST(Faults, StaleContentIsWhatTheStepBeforeWrote) {
   TestEngine engine;
   const auto plan = three_rows({3, 1, 1});
   const auto broken = engine.run(with_faults(plan, {"F01:content=stale,tap=layers.0.q_rope"}));
-  const auto before = tensor_at(broken, 1, "layers.0.q_rope").sliced(0, 1, 3), after = tensor_at(broken, 2, "layers.0.q_rope").sliced(0, 1, 3);
+  const auto before = tensor_at(broken, 1, "layers.0.q_rope").sliced(0, 1, 3),
+             after = tensor_at(broken, 2, "layers.0.q_rope").sliced(0, 1, 3);
   EXPECT_EQ(before.values(), after.values());
 }
 
@@ -111,12 +112,14 @@ TEST(Exact, MakesABrokenOpRightAndNoOther) {
   const auto plan = three_rows({3, 1, 1});
   const auto right = engine.run(plan);
   const auto broken = with_faults(plan, {"F01:content=zero", "F06"});
-  const auto patched = with(with(broken, {.kind = Kind::exact, .tap = "layers.*.?_rope"}), {.kind = Kind::exact, .tap = "layers.*.?_cache"});
+  const auto patched =
+      with(with(broken, {.kind = Kind::exact, .tap = "layers.*.?_rope"}), {.kind = Kind::exact, .tap = "layers.*.?_cache"});
   EXPECT_EQ(differing(right, engine.run(patched)), Names{});
   EXPECT_NE(differing(right, engine.run(with(broken, {.kind = Kind::exact, .tap = "layers.*.?_rope"}))), Names{}) << "F06 is left";
   EXPECT_NE(differing(right, engine.run(with(broken, {.kind = Kind::exact, .tap = "layers.*.?_cache"}))), Names{}) << "F01 is left";
   // At one step only: the other keeps its fault.
-  const auto once = engine.run(with(with_faults(plan, {"F01:content=zero"}), {.kind = Kind::exact, .tap = "layers.*.?_rope", .steps = {1}}));
+  const auto once =
+      engine.run(with(with_faults(plan, {"F01:content=zero"}), {.kind = Kind::exact, .tap = "layers.*.?_rope", .steps = {1}}));
   EXPECT_EQ(right.find(1, "logits")->hash, once.find(1, "logits")->hash);
   EXPECT_NE(right.find(2, "logits")->hash, once.find(2, "logits")->hash);
 }

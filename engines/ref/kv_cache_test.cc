@@ -49,7 +49,8 @@ TEST_F(Caches, PaddedWithoutPadIsAStepToo) {
   EXPECT_EQ(cache.length(), 257);
 }
 
-// The three repro tests of the padded cache: its live view equals the concatenated cache, but a read that ignores strides sees head 0's pad.
+// The three repro tests of the padded cache: its live view equals the concatenated cache, but a read that ignores strides sees head 0's
+// pad.
 TEST_F(Caches, PaddedShowsWhatConcatShowsThroughAStridedView) {
   KvCache padded(CacheKind::padded, DType::f32), concat(CacheKind::concat, DType::f32);
   const auto prefix = tokens(220, 0);

@@ -25,7 +25,13 @@ class OpRequest : public testing::Test {
   Result<Json> ask(const std::string& op, const Operands& operands, Json fields = Json::object()) {
     const auto file = dir_ / "operands.safetensors";
     EXPECT_TRUE(write_safetensors(file, operands));
-    Json request = {{"id", 1}, {"do", "op"}, {"op", op}, {"facts", to_json(facts_)}, {"dtype", "f32"}, {"file", file.string()}, {"out", (dir_ / "out.safetensors").string()}};
+    Json request = {{"id", 1},
+                    {"do", "op"},
+                    {"op", op},
+                    {"facts", to_json(facts_)},
+                    {"dtype", "f32"},
+                    {"file", file.string()},
+                    {"out", (dir_ / "out.safetensors").string()}};
     request.update(fields);
     return kit::answer_op(backend_, request);
   }
@@ -50,7 +56,8 @@ class OpRequest : public testing::Test {
 TEST_F(OpRequest, RotatesAtTheOffsetOfEachRow) {
   const auto x = counted(heads_);
   EXPECT_EQ(output("rope", {{"input.0", x}}, {{"offset", {5}}}).values(), rounded(rope(to_array(x), facts_.rope, {{5}, {5}, {5}})));
-  EXPECT_EQ(output("rope", {{"input.0", x}}, {{"offset", {5}}, {"rank", 3}}).values(), rounded(rope(to_array(x), facts_.rope, {{5}, {5}, {5}})));
+  EXPECT_EQ(output("rope", {{"input.0", x}}, {{"offset", {5}}, {"rank", 3}}).values(),
+            rounded(rope(to_array(x), facts_.rope, {{5}, {5}, {5}})));
   EXPECT_EQ(output("rope", {{"input.0", x}}, {{"offset", {5, 0, 9}}}).values(), rounded(rope(to_array(x), facts_.rope, {{5}, {0}, {9}})));
 }
 
@@ -79,7 +86,8 @@ TEST_F(OpRequest, RunsTheOtherOps) {
   EXPECT_EQ(output("add", {{"input.0", x}, {"input.1", x}}).values(), rounded(add(to_array(x), to_array(x))));
   EXPECT_EQ(output("swiglu", {{"input.0", x}, {"input.1", x}}).values(), rounded(swiglu(to_array(x), to_array(x))));
   const auto weight = counted({48});
-  EXPECT_EQ(output("rms_norm", {{"input.0", x}, {"weight", weight}}).values(), rounded(rms_norm(to_array(x), weight.values(), facts_.norm_epsilon)));
+  EXPECT_EQ(output("rms_norm", {{"input.0", x}, {"weight", weight}}).values(),
+            rounded(rms_norm(to_array(x), weight.values(), facts_.norm_epsilon)));
   const auto table = counted({97, 48});
   EXPECT_EQ(output("embedding", {{"weight", table}}, {{"tokens", {{3, 96}}}}).values(), rounded(embedding(table, {{3, 96}})));
   const auto flat = output("linear", {{"input.0", x}, {"weight", table}});
@@ -121,7 +129,8 @@ TEST_F(OpRequest, RefusesOperandsThatDoNotFit) {
   EXPECT_EQ(error_of("rope", {{"input.0", heads}}, {{"offset", {1, 2, 3}}, {"rank", 3}}), "plan-invalid");
   EXPECT_EQ(error_of("rope", {{"input.0", heads}}, {{"offset", {1}}, {"rank", 2}}), "plan-invalid");
   EXPECT_EQ(error_of("rope", {{"input.0", counted({1, 2, 1, 6})}}, {{"offset", {1}}}), "tensor-layout") << "8 channels rotate";
-  EXPECT_EQ(error_of("sdpa", {{"input.0", heads}, {"input.1", counted({3, 4, 2, 8})}, {"input.2", counted({3, 4, 2, 8})}}), "tensor-layout");
+  EXPECT_EQ(error_of("sdpa", {{"input.0", heads}, {"input.1", counted({3, 4, 2, 8})}, {"input.2", counted({3, 4, 2, 8})}}),
+            "tensor-layout");
   EXPECT_EQ(error_of("embedding", {{"weight", counted({97, 48})}}), "tokens-invalid");
   EXPECT_EQ(error_of("embedding", {{"weight", counted({97, 48})}}, {{"tokens", {{97}}}}), "tokens-invalid");
   EXPECT_EQ(error_of("cache_write", {{"input.0", counted({1, 3, 4, 8})}, {"input.1", counted({1, 2, 4, 8})}}), "tensor-layout");

@@ -46,7 +46,9 @@ class Protocol : public testing::Test {
     EXPECT_TRUE(write_random_model(dir_ / "model", {.facts = tiny_llama_facts()}));
     return line(id, "load", {{"plan", {{"model", (dir_ / "model").string()}, {"dtype", "f32"}}}});
   }
-  static std::string error_of(const Json& answer) { return answer.at("event") == "error" ? answer.at("error").at("id").get<std::string>() : std::string(); }
+  static std::string error_of(const Json& answer) {
+    return answer.at("event") == "error" ? answer.at("error").at("id").get<std::string>() : std::string();
+  }
 
   TestDir dir_;
   RefBackend backend_{"culprit-ref"};
@@ -67,15 +69,19 @@ TEST_F(Protocol, HelloSaysWhatTheKitAddsToTheEngine) {
 }
 
 TEST_F(Protocol, EveryLineIsAnsweredOnceWhateverItHolds) {
-  const std::string lines = "no json\n[1,2]\n{\"do\":\"hello\"}\n{\"id\":\"x\",\"do\":\"hello\"}\n{\"id\":8}\n{\"id\":9,\"do\":7}\n{\"id\":10,\"do\":\"dance\"}\n\n" +
-                            std::string(kit::kLineLimit + 1, ' ') + "\n" + line(11, "hello", {{"protocol", 2}}) + line(12, "hello") +
-                            line(13, "run", {{"trace", "x"}}) + line(14, "weights", {{"names", {"**"}}}) + line(15, "load") +
-                            line(16, "load", {{"plan", {{"model", "/no/such/model"}}}}) + line(17, "load", {{"plan", {{"model", "m"}, {"dtype", "i32"}}}}) +
-                            line(18, "hello", {{"protocol", 1}});
+  const std::string lines =
+      "no "
+      "json\n[1,2]\n{\"do\":\"hello\"}\n{\"id\":\"x\",\"do\":\"hello\"}\n{\"id\":8}\n{\"id\":9,\"do\":7}\n{\"id\":10,\"do\":\"dance\"}"
+      "\n\n" +
+      std::string(kit::kLineLimit + 1, ' ') + "\n" + line(11, "hello", {{"protocol", 2}}) + line(12, "hello") +
+      line(13, "run", {{"trace", "x"}}) + line(14, "weights", {{"names", {"**"}}}) + line(15, "load") +
+      line(16, "load", {{"plan", {{"model", "/no/such/model"}}}}) + line(17, "load", {{"plan", {{"model", "m"}, {"dtype", "i32"}}}}) +
+      line(18, "hello", {{"protocol", 1}});
   const std::vector<std::pair<int, std::string>> expected = {
-      {0, "json-invalid"},  {0, "json-invalid"},   {0, "json-invalid"}, {0, "json-invalid"}, {8, "json-invalid"},   {9, "json-invalid"},
-      {10, "not-supported"}, {0, "json-invalid"},  {11, "not-supported"}, {12, "json-invalid"}, {13, "plan-invalid"}, {14, "plan-invalid"},
-      {15, "json-invalid"}, {16, "model-missing"}, {17, "not-supported"}, {18, ""}};
+      {0, "json-invalid"},   {0, "json-invalid"},   {0, "json-invalid"},   {0, "json-invalid"},
+      {8, "json-invalid"},   {9, "json-invalid"},   {10, "not-supported"}, {0, "json-invalid"},
+      {11, "not-supported"}, {12, "json-invalid"},  {13, "plan-invalid"},  {14, "plan-invalid"},
+      {15, "json-invalid"},  {16, "model-missing"}, {17, "not-supported"}, {18, ""}};
   std::vector<std::pair<int, std::string>> actual;
   for (const auto& answer : answers(lines)) actual.emplace_back(answer.at("id").get<int>(), error_of(answer));
   EXPECT_EQ(actual, expected);
@@ -89,9 +95,10 @@ TEST_F(Protocol, StopIsTheLastThingAnswered) {
 
 TEST_F(Protocol, LoadsListsWeightsAndRuns) {
   const auto trace = (dir_ / "trace").string();
-  const auto found =
-      answers(load_line(1) + line(2, "weights", {{"names", {"w.layers.*.q", "w.embed"}}, {"values", true}, {"folder", dir_.path().string()}}) +
-              line(3, "run", {{"plan", to_json(three_rows({3, 1}))}, {"trace", trace}}) + line(4, "run", {{"plan", to_json(three_rows({3, 1}))}, {"trace", trace}}));
+  const auto found = answers(
+      load_line(1) + line(2, "weights", {{"names", {"w.layers.*.q", "w.embed"}}, {"values", true}, {"folder", dir_.path().string()}}) +
+      line(3, "run", {{"plan", to_json(three_rows({3, 1}))}, {"trace", trace}}) +
+      line(4, "run", {{"plan", to_json(three_rows({3, 1}))}, {"trace", trace}}));
   ASSERT_EQ(found.size(), 6u);
   ASSERT_EQ(found[1].at("weights").size(), 4u);
   const auto file = Safetensors::open(found[1].at("file").get<std::string>());
@@ -127,7 +134,9 @@ class Rude : public RefBackend {
 
 TEST_F(Protocol, AnEngineThatThrowsEndsTheRequestOnly) {
   Rude rude;
-  const auto run = [&](int id, const char* name) { return line(id, "run", {{"plan", to_json(three_rows({1}))}, {"trace", (dir_ / name).string()}}); };
+  const auto run = [&](int id, const char* name) {
+    return line(id, "run", {{"plan", to_json(three_rows({1}))}, {"trace", (dir_ / name).string()}});
+  };
   const auto found = answers(load_line(1) + run(2, "t2") + line(3, "hello", {{"protocol", 1}}), rude);
   ASSERT_EQ(found.size(), 3u);
   EXPECT_EQ(error_of(found[1]), "engine-error");
@@ -137,12 +146,14 @@ TEST_F(Protocol, AnEngineThatThrowsEndsTheRequestOnly) {
 }
 
 TEST_F(Protocol, AnEngineThatPrintsReachesTheLogAndNotTheProtocol) {
-  ASSERT_TRUE(write_file_whole(dir_ / "in", load_line(1) + line(2, "run", {{"plan", to_json(three_rows({1}))}, {"trace", (dir_ / "t").string()}})));
+  ASSERT_TRUE(
+      write_file_whole(dir_ / "in", load_line(1) + line(2, "run", {{"plan", to_json(three_rows({1}))}, {"trace", (dir_ / "t").string()}})));
   const auto child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     const auto flags = O_WRONLY | O_CREAT | O_TRUNC;
-    const bool ready = ::dup2(::open((dir_ / "in").c_str(), O_RDONLY), 0) == 0 && ::dup2(::open((dir_ / "out").c_str(), flags, 0600), 1) == 1 &&
+    const bool ready = ::dup2(::open((dir_ / "in").c_str(), O_RDONLY), 0) == 0 &&
+                       ::dup2(::open((dir_ / "out").c_str(), flags, 0600), 1) == 1 &&
                        ::dup2(::open((dir_ / "log").c_str(), flags, 0600), 2) == 2;
     Rude rude;
     rude.throws = false;
@@ -168,7 +179,9 @@ TEST(RefProcess, SpeaksTheProtocolAndNamesItsOwnBinary) {
   ASSERT_TRUE(write_random_model(dir / "model", {.facts = tiny_llama_facts()}));
   const auto loaded = (*process)->request("load", {{"plan", {{"model", (dir / "model").string()}, {"dtype", "bf16"}}}}, limit);
   ASSERT_TRUE(loaded) << to_string(loaded.error());
-  const auto run = [&](const RunPlan& plan, const std::string& name) { return (*process)->request("run", {{"plan", to_json(plan)}, {"trace", (dir / name).string()}}, limit); };
+  const auto run = [&](const RunPlan& plan, const std::string& name) {
+    return (*process)->request("run", {{"plan", to_json(plan)}, {"trace", (dir / name).string()}}, limit);
+  };
   auto bad = three_rows({3, 1});
   bad.variants["linear"] = "magic";
   EXPECT_EQ(run(bad, "bad").error().id, "not-supported");

@@ -36,7 +36,8 @@ void put(Tensor& whole, const Tensor& part, int axis, std::int64_t begin) {
   const auto bytes = part.dim(axis) * inner * element;
   const auto* from = source.contiguous_bytes().data();
   auto* to = whole.mutable_bytes().data() + begin * inner * element;
-  for (std::int64_t i = 0; i < outer; ++i) std::memcpy(to + i * whole.dim(axis) * inner * element, from + i * bytes, static_cast<std::size_t>(bytes));
+  for (std::int64_t i = 0; i < outer; ++i)
+    std::memcpy(to + i * whole.dim(axis) * inner * element, from + i * bytes, static_cast<std::size_t>(bytes));
 }
 
 }  // namespace
@@ -62,11 +63,14 @@ Json RefBackend::hello() {
 
 std::vector<std::string> RefBackend::variants(Op op) {
   switch (op) {
-    case Op::linear: return {"dense", "reversed", "quantized"};
+    case Op::linear:
+      return {"dense", "reversed", "quantized"};
     case Op::rope:
     case Op::sdpa:
-    case Op::rms_norm: return {"fused", "composed"};
-    default: return {"fused"};
+    case Op::rms_norm:
+      return {"fused", "composed"};
+    default:
+      return {"fused"};
   }
 }
 
@@ -75,7 +79,8 @@ Result<Tensor> RefBackend::to_host(const kit::Array& array) { return tensor_of(a
 
 Result<kit::Array> RefBackend::apply(const kit::OpRequest& request) {
   const auto& node = *request.node;
-  if (request.variant == "reversed") return array_of(reversed_linear(tensor_of(request.inputs[0]), tensor_of(request.weight->dense), request.dtype));
+  if (request.variant == "reversed")
+    return array_of(reversed_linear(tensor_of(request.inputs[0]), tensor_of(request.weight->dense), request.dtype));
   std::vector<Array> inputs;
   for (const auto& input : request.inputs) inputs.push_back(to_array(tensor_of(input)));
 
@@ -85,12 +90,14 @@ Result<kit::Array> RefBackend::apply(const kit::OpRequest& request) {
   NodeContext context;
   context.facts = request.facts;
   context.tokens = request.tokens;
-  if (request.weight != nullptr) context.weight = request.variant == "quantized" ? dequantised(*request.weight) : tensor_of(request.weight->dense);
+  if (request.weight != nullptr)
+    context.weight = request.variant == "quantized" ? dequantised(*request.weight) : tensor_of(request.weight->dense);
   if (node.op == Op::rope || node.op == Op::sdpa) {
     const auto rows = inputs[0].shape[0], tokens = inputs[0].shape[2];
     const auto slots = node.op == Op::sdpa ? inputs[1].shape[2] : tokens;
     for (std::int64_t row = 0; row < rows; ++row) {
-      const auto first = node.op == Op::sdpa ? slots - tokens : request.offset[request.offset.size() == 1 ? 0 : static_cast<std::size_t>(row)];
+      const auto first =
+          node.op == Op::sdpa ? slots - tokens : request.offset[request.offset.size() == 1 ? 0 : static_cast<std::size_t>(row)];
       context.at.sequence.push_back(static_cast<int>(row));
       auto& positions = context.at.position.emplace_back();
       auto& slot = context.at.slot.emplace_back();
@@ -106,7 +113,9 @@ Result<kit::Array> RefBackend::apply(const kit::OpRequest& request) {
 }
 
 Result<kit::Array> RefBackend::reshape(const kit::Array& x, const Shape& shape) { return array_of(tensor_of(x).reshaped(shape)); }
-Result<kit::Array> RefBackend::swap_axes(const kit::Array& x, int axis_a, int axis_b) { return array_of(tensor_of(x).transposed(axis_a, axis_b)); }
+Result<kit::Array> RefBackend::swap_axes(const kit::Array& x, int axis_a, int axis_b) {
+  return array_of(tensor_of(x).transposed(axis_a, axis_b));
+}
 
 Result<kit::Array> RefBackend::concatenate(std::span<const kit::Array> parts, int axis) {
   auto shape = tensor_of(parts[0]).shape();
@@ -121,7 +130,9 @@ Result<kit::Array> RefBackend::concatenate(std::span<const kit::Array> parts, in
   return array_of(std::move(whole));
 }
 
-Result<kit::Array> RefBackend::slice(const kit::Array& x, int axis, std::int64_t begin, std::int64_t end) { return array_of(tensor_of(x).sliced(axis, begin, end)); }
+Result<kit::Array> RefBackend::slice(const kit::Array& x, int axis, std::int64_t begin, std::int64_t end) {
+  return array_of(tensor_of(x).sliced(axis, begin, end));
+}
 
 Result<kit::Array> RefBackend::slice_update(const kit::Array& x, const kit::Array& update, int axis, std::int64_t begin) {
   auto whole = tensor_of(x).copy();

@@ -20,7 +20,8 @@ std::map<Place, std::vector<double>> by_token(const Trace& trace, const std::str
     const int token_axis = tensor.rank() - 2;
     for (std::int64_t row = 0; row < record.at.rows(); ++row)
       for (std::int64_t token = 0; token < record.at.tokens(); ++token)
-        found[{record.at.sequence[static_cast<std::size_t>(row)], record.at.position[static_cast<std::size_t>(row)][static_cast<std::size_t>(token)]}] =
+        found[{record.at.sequence[static_cast<std::size_t>(row)],
+               record.at.position[static_cast<std::size_t>(row)][static_cast<std::size_t>(token)]}] =
             tensor.sliced(0, row, row + 1).sliced(token_axis, token, token + 1).values();
   }
   return found;
@@ -74,7 +75,8 @@ TEST_P(Schedules, ARowInABatchHasTheBitsOfTheRowAlone) {
     const auto alone = engine.run(plan);
     for (const auto& record : alone.records()) {
       const auto begin = static_cast<std::int64_t>(row);
-      EXPECT_EQ(alone.tensor(record)->values(), tensor_at(together, record.step, record.tap).sliced(0, begin, begin + 1).values()) << record.tap;
+      EXPECT_EQ(alone.tensor(record)->values(), tensor_at(together, record.step, record.tap).sliced(0, begin, begin + 1).values())
+          << record.tap;
     }
   }
 }

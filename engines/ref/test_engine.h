@@ -21,7 +21,8 @@ class TestEngine {
   explicit TestEngine(DType dtype = DType::f32, WeightSource source = WeightSource::culprit, kit::Backend* backend = nullptr)
       : backend_(backend == nullptr ? &reference_ : backend), facts_(tiny_llama_facts()) {
     const auto model = dir_ / "model";
-    if (const auto written = write_random_model(model, {.facts = facts_, .seed = 7}); !written) throw std::runtime_error(to_string(written.error()));
+    if (const auto written = write_random_model(model, {.facts = facts_, .seed = 7}); !written)
+      throw std::runtime_error(to_string(written.error()));
     LoadPlan plan;
     plan.model = model;
     plan.dtype = dtype;
