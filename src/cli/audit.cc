@@ -61,10 +61,11 @@ Result<LoadPlan> load_plan_of(const Trace& trace) {
   return plan;
 }
 
-Result<Audited> audit_one(const std::string& folder, const std::optional<std::string>& other_model) {
+Result<Audited> audit_one(const Context& context, const std::string& folder, const std::optional<std::string>& other_model) {
   CULPRIT_TRY(auto trace, Trace::open(folder));
   CULPRIT_TRY(const auto load, load_plan_of(trace));
   CULPRIT_TRY(const auto model, Model::open(other_model ? std::filesystem::path(*other_model) : load.model));
+  context.progress(fmt::format("auditing {}", folder));
   ModelWeights weights(model, load.dtype, load.weight_fault);
   const auto options = trace.header().contains("hello") && trace.header().at("hello").contains("ops")
                            ? audit_options(trace.header().at("hello"))
@@ -126,8 +127,7 @@ Result<int> run_audit(Context& context, const Arguments& arguments) {
   Json traces = Json::array();
   bool divergence = false, inconclusive = false;
   for (const auto& folder : arguments.positionals()) {
-    context.progress(fmt::format("auditing {}", folder));
-    CULPRIT_TRY(const auto audited, audit_one(folder, other_model));
+    CULPRIT_TRY(const auto audited, audit_one(context, folder, other_model));
     divergence |= exit_code_of(audited) == 1;
     inconclusive |= exit_code_of(audited) == 3;
     if (context.json())

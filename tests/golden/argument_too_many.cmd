@@ -1,0 +1,1 @@
+$CULPRIT model info one two

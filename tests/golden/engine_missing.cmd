@@ -1,0 +1,1 @@
+$CULPRIT find smollm2 --engine mlx@0.32.4

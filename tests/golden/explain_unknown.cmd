@@ -1,0 +1,1 @@
+$CULPRIT explain gguf-invald

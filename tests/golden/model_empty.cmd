@@ -1,0 +1,2 @@
+mkdir in; : >in/model.gguf
+$CULPRIT find in/model.gguf --engine ref

@@ -1,0 +1,1 @@
+$CULPRIT find smolm2 --engine ref

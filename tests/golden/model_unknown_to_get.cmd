@@ -1,0 +1,1 @@
+$CULPRIT model get smolm2

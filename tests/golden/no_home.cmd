@@ -1,0 +1,2 @@
+unset HOME CULPRIT_HOME XDG_DATA_HOME
+$CULPRIT model list

@@ -1,0 +1,1 @@
+$CULPRIT help >/dev/full

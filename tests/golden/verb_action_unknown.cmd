@@ -1,0 +1,1 @@
+$CULPRIT engine ad mlx@0.32.4

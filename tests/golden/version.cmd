@@ -1,0 +1,1 @@
+$CULPRIT --version | sed 's/[0-9][0-9.]*$/N/'
