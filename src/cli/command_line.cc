@@ -61,9 +61,10 @@ Result<const Verb*> take_verb(std::span<const Verb* const> verbs, std::vector<st
     rest.erase(rest.begin());
     return verb;
   }
-  const auto close = hint(rest.front(), actions);
-  return fail("verb-unknown", fmt::format("there is no verb '{} {}'{}", word, rest.front(),
-                                          close.empty() ? fmt::format("; there are {}", fmt::join(actions, ", ")) : close));
+  const auto close = nearest(rest.front(), actions);
+  return fail("verb-unknown", fmt::format("there is no verb '{} {}'; {}", word, rest.front(),
+                                          close.empty() ? fmt::format("there are {}", fmt::join(actions, ", "))
+                                                        : fmt::format("did you mean '{} {}'?", word, close)));
 }
 
 const OptionEntry* find_option(std::span<const OptionEntry> options, std::string_view name) {
@@ -116,9 +117,11 @@ Result<void> check_complete(const Verb& verb, const Arguments& arguments) {
   if (given < required)
     return fail("usage", fmt::format("'{}' wants {}; see: culprit help {}", verb.name, verb.positionals[given].name, verb.name));
   const bool open = !verb.positionals.empty() && verb.positionals.back().repeated;
-  if (!open && given > verb.positionals.size())
-    return fail("usage", fmt::format("'{}' takes {} arguments, '{}' is one too many; see: culprit help {}", verb.name,
-                                     verb.positionals.size(), arguments.positionals()[verb.positionals.size()], verb.name));
+  const auto most = verb.positionals.size();
+  if (!open && given > most)
+    return fail("usage",
+                fmt::format("'{}' takes {} argument{}, '{}' is too many; see: culprit help {}", verb.name,
+                            most == 0 ? "no" : fmt::to_string(most), most == 1 ? "" : "s", arguments.positionals()[most], verb.name));
   for (const auto& option : verb.options)
     if (option.required && !arguments.has(option.name))
       return fail("usage", fmt::format("'{}' wants --{} {}; see: culprit help {}", verb.name, option.name, option.placeholder, verb.name));
