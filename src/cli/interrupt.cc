@@ -54,7 +54,7 @@ void watch() {
 
 fs::path place_for_scratch() {
   std::error_code error;
-  const fs::path memory = "/dev/shm";
+  fs::path memory = "/dev/shm";
   const auto space = fs::space(memory, error);
   if (!error && space.available >= kRoomInMemory && ::access(memory.c_str(), W_OK) == 0) return memory;
   return fs::temp_directory_path(error);

@@ -75,6 +75,7 @@ std::string Finished::reason(std::chrono::seconds limit) const {
 Result<Finished> run_program(const std::vector<std::string>& argv, const std::filesystem::path& log, std::chrono::seconds limit) {
   assert(!argv.empty());
   std::vector<char*> arguments;
+  arguments.reserve(argv.size() + 1);
   for (const auto& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
 
