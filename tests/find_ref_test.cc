@@ -46,6 +46,9 @@ struct Planted {
   DType dtype = DType::f32;
 };
 
+/// Otherwise ctest names the case by the bytes of the struct.
+void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.fault << " in " << name_of(planted.dtype); }
+
 class PlantedFault : public FindOnReference, public testing::WithParamInterface<Planted> {};
 
 TEST_P(PlantedFault, IsLocatedExplainedAndProved) {

@@ -91,6 +91,7 @@ std::vector<OpCase> cases() {
           for (const int rank : {4, 3})
             for (const int tokens : {1, 3})
               for (const auto& offset : {std::vector<std::int64_t>{4099}, std::vector<std::int64_t>{5, 257, 4099}}) {
+                if (rank == 3 && offset.size() > 1) continue;  // rows and heads share a dimension: no offset for each row
                 OpCase rope{.name = {},
                             .op = Op::rope,
                             .variant = variant,
