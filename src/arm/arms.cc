@@ -31,7 +31,8 @@ Arm rows_of(const Fixture& fixture, std::vector<int> ids, std::size_t length) {
 Arm in_chunks(const Fixture& f, std::vector<int> ids, std::size_t length, std::size_t chunk) {
   Arm arm = rows_of(f, std::move(ids), length);
   arm.plan.chunks.clear();
-  for (std::size_t left = std::min(length, full(f)); left > 0; left -= std::min(left, chunk)) arm.plan.chunks.push_back(static_cast<int>(std::min(left, chunk)));
+  for (std::size_t left = std::min(length, full(f)); left > 0; left -= std::min(left, chunk))
+    arm.plan.chunks.push_back(static_cast<int>(std::min(left, chunk)));
   return arm;
 }
 

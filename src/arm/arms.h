@@ -21,8 +21,8 @@ struct Arm {
   std::string name;  // "incremental"
   std::string what;  // one line for people
   RunPlan plan;
-  int cost_tokens = 0;        // rows x tokens fed
-  std::string needs_op;       // variant arms: only when the engine offers `needs_variant` for this op
+  int cost_tokens = 0;   // rows x tokens fed
+  std::string needs_op;  // variant arms: only when the engine offers `needs_variant` for this op
   std::string needs_variant;
 };
 

@@ -105,9 +105,7 @@ Result<void> FileWriter::flush() {
   return {};
 }
 
-Result<void> FileWriter::write_now(std::span<const std::byte> bytes) {
-  return write_all(descriptor_, bytes, path_);
-}
+Result<void> FileWriter::write_now(std::span<const std::byte> bytes) { return write_all(descriptor_, bytes, path_); }
 
 Result<void> FileWriter::commit() {
   CULPRIT_CHECK(flush());

@@ -1,5 +1,6 @@
 #pragma once
-// JSON as nlohmann::ordered_json (keys keep their order), with numbers that survive: NaN and infinities are strings, exact values hex floats.
+// JSON as nlohmann::ordered_json (keys keep their order), with numbers that survive: NaN and infinities are strings, exact values hex
+// floats.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -32,13 +32,12 @@ using Result = tl::expected<T, Error>;
 #define CULPRIT_CONCAT(a, b) CULPRIT_CONCAT2(a, b)
 /// `CULPRIT_TRY(auto x, f());` binds the value or returns the error from the enclosing function.
 #define CULPRIT_TRY(decl, ...) CULPRIT_TRY_IMPL(CULPRIT_CONCAT(try_result_, __COUNTER__), decl, __VA_ARGS__)
-#define CULPRIT_TRY_IMPL(tmp, decl, ...)                         \
-  auto tmp = __VA_ARGS__;                                        \
-  if (!tmp) return tl::unexpected(std::move(tmp).error());       \
+#define CULPRIT_TRY_IMPL(tmp, decl, ...)                   \
+  auto tmp = __VA_ARGS__;                                  \
+  if (!tmp) return tl::unexpected(std::move(tmp).error()); \
   decl = *std::move(tmp)
 /// `CULPRIT_CHECK(f());` for Result<void>.
-#define CULPRIT_CHECK(...)                                                                \
-  do {                                                                                    \
-    if (auto check_result = __VA_ARGS__; !check_result)                                   \
-      return tl::unexpected(std::move(check_result).error());                             \
+#define CULPRIT_CHECK(...)                                                                                      \
+  do {                                                                                                          \
+    if (auto check_result = __VA_ARGS__; !check_result) return tl::unexpected(std::move(check_result).error()); \
   } while (false)

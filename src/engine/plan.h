@@ -43,16 +43,17 @@ struct Intervention {
 };
 
 struct RunPlan {
-  std::string name;                          // of the arm, for people
-  std::vector<std::vector<int>> sequences;   // token ids, one row each, equal lengths
-  std::vector<int> sequence_ids;             // logical identity of each row; empty: 0, 1, ..
-  std::int64_t position_base = 0;            // position of the first token
-  std::vector<int> chunks;                   // tokens fed per step, summing to the length; {1,1,1} is incremental, {3} one prefill
-  bool reprefill = false;                    // step s feeds the first chunks[0]+..+chunks[s] tokens into a fresh cache
-  std::string cache = "concat";              // or "padded"
-  std::map<std::string, std::string> variants;  // "rope": "fused"|"composed"; "rope.rank": "4"|"3"; "rope.offset": "scalar"|"per_row"; "linear": "dense"|"quantized"; ...
+  std::string name;                         // of the arm, for people
+  std::vector<std::vector<int>> sequences;  // token ids, one row each, equal lengths
+  std::vector<int> sequence_ids;            // logical identity of each row; empty: 0, 1, ..
+  std::int64_t position_base = 0;           // position of the first token
+  std::vector<int> chunks;                  // tokens fed per step, summing to the length; {1,1,1} is incremental, {3} one prefill
+  bool reprefill = false;                   // step s feeds the first chunks[0]+..+chunks[s] tokens into a fresh cache
+  std::string cache = "concat";             // or "padded"
+  std::map<std::string, std::string>
+      variants;  // "rope": "fused"|"composed"; "rope.rank": "4"|"3"; "rope.offset": "scalar"|"per_row"; "linear": "dense"|"quantized"; ...
   std::vector<std::string> capture = {"**"};  // tap globs
-  std::vector<int> capture_steps;            // empty: all
+  std::vector<int> capture_steps;             // empty: all
   bool hash_only = false;
   std::vector<Intervention> interventions;
   std::vector<FaultSpec> faults;

@@ -1,9 +1,9 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -13,9 +13,11 @@ namespace culprit {
 
 std::span<const FaultEntry> fault_catalogue() {
   static const std::array kEntries = {
-      entries::f01_rope_single_token_grid(), entries::f02_view_read_as_dense(),      entries::f04_batch_zero_for_all(),
-      entries::f05_query_position_advanced(), entries::f06_write_slot_late(),         entries::f08_decode_position_reset(),
-      entries::f09_rotary_table(),            entries::f12_causal_mask(),             entries::f22_kv_heads_tiled(),
+      entries::f01_rope_single_token_grid(), entries::f02_view_read_as_dense(),
+      entries::f04_batch_zero_for_all(),     entries::f05_query_position_advanced(),
+      entries::f06_write_slot_late(),        entries::f08_decode_position_reset(),
+      entries::f09_rotary_table(),           entries::f12_causal_mask(),
+      entries::f22_kv_heads_tiled(),
   };
   return kEntries;
 }
@@ -65,7 +67,8 @@ Result<void> check_parameter(const FaultEntry& entry, const std::string& name, c
   for (const auto& [known, values] : entry.parameters) {
     if (known != name) continue;
     if (std::find(values.begin(), values.end(), value) != values.end()) return {};
-    return fail("fault-parameter", fmt::format("{}: '{}' is not a value of {}; expected one of {}", entry.id, value, name, fmt::join(values, ", ")));
+    return fail("fault-parameter",
+                fmt::format("{}: '{}' is not a value of {}; expected one of {}", entry.id, value, name, fmt::join(values, ", ")));
   }
   std::vector<std::string> names;
   for (const auto& [known, values] : entry.parameters) names.push_back(known);
@@ -83,7 +86,8 @@ Result<FaultSpec> FaultSpec::parse(std::string_view text) {
     std::vector<std::string_view> ids;
     for (const auto& known : fault_catalogue()) ids.push_back(known.id);
     const auto close = nearest(spec.id, ids);
-    return fail("fault-unknown", fmt::format("there is no fault '{}'{}", spec.id, close.empty() ? "" : fmt::format("; did you mean {}?", close)));
+    return fail("fault-unknown",
+                fmt::format("there is no fault '{}'{}", spec.id, close.empty() ? "" : fmt::format("; did you mean {}?", close)));
   }
   auto rest = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
   while (!rest.empty()) {

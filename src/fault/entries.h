@@ -28,7 +28,9 @@ FaultEntry f22_kv_heads_tiled();
 class StaleBuffer {
  public:
   explicit StaleBuffer(const OpCall& call);
-  [[nodiscard]] double at(std::int64_t flat) const { return static_cast<std::size_t>(flat) < values_.size() ? values_[static_cast<std::size_t>(flat)] : 0.0; }
+  [[nodiscard]] double at(std::int64_t flat) const {
+    return static_cast<std::size_t>(flat) < values_.size() ? values_[static_cast<std::size_t>(flat)] : 0.0;
+  }
 
  private:
   std::vector<double> values_;

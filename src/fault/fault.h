@@ -32,10 +32,10 @@ struct FaultSpec {
 /// One op as it ran: everything that a trigger may depend on and a broken op may have read.
 struct OpCall {
   const Node* node = nullptr;
-  std::vector<Tensor> inputs;   // as the engine had them, with their layouts
+  std::vector<Tensor> inputs;  // as the engine had them, with their layouts
   NodeContext context;
-  Tensor result;                // what the right op returns, in the dtype of the run
-  Tensor previous;              // the same tap's output one step before, of any shape: what the memory held; empty: zeros
+  Tensor result;    // what the right op returns, in the dtype of the run
+  Tensor previous;  // the same tap's output one step before, of any shape: what the memory held; empty: zeros
   DType dtype = DType::f32;
   int collapsed_rank = 4;       // rope: rank of the tensor as given to the op; 3 after [row, head, ..] was collapsed to [row * head, ..]
   bool per_row_offset = false;  // rope: the offset was given as a vector
@@ -51,11 +51,11 @@ struct Broken {
 
 struct FaultEntry {
   std::string_view id;
-  std::vector<Op> ops;                              // the ops that it can break
-  std::string_view title;                           // "single-token RoPE rotates only index 0 of dimension 0"
-  std::string_view mechanism;                       // a sentence for verdicts
-  std::string_view trigger;                         // a sentence
-  std::string_view public_example;                  // "mlx 3494"
+  std::vector<Op> ops;                                                       // the ops that it can break
+  std::string_view title;                                                    // "single-token RoPE rotates only index 0 of dimension 0"
+  std::string_view mechanism;                                                // a sentence for verdicts
+  std::string_view trigger;                                                  // a sentence
+  std::string_view public_example;                                           // "mlx 3494"
   std::vector<std::pair<std::string, std::vector<std::string>>> parameters;  // allowed values; the first is the default
   /// What the broken op does in place of call.result, or nothing when the trigger is not met or nothing would change.
   Result<std::optional<Broken>> (*breaks)(const FaultSpec&, const OpCall&);
@@ -65,7 +65,8 @@ struct FaultEntry {
 
 [[nodiscard]] std::span<const FaultEntry> fault_catalogue();
 [[nodiscard]] const FaultEntry* find_fault(std::string_view id);
-/// The tensor that the broken op returns, or nothing: the trigger is not met, or `spec`'s tap glob does not match. Error ids: fault-unknown.
+/// The tensor that the broken op returns, or nothing: the trigger is not met, or `spec`'s tap glob does not match. Error ids:
+/// fault-unknown.
 [[nodiscard]] Result<std::optional<Tensor>> apply_fault(const FaultSpec& spec, const OpCall& call);
 /// Every spec of every entry for `op`: the product of the parameters' values. What the explainer tries.
 [[nodiscard]] std::vector<FaultSpec> hypotheses(Op op);

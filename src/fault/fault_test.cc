@@ -70,9 +70,8 @@ TEST(F01, LeavesRowsAboveZeroInRank4) {
   const RopeCall three(3, 1, 5, 2);
   const auto out = apply("F01:content=zero", three.call);
   ASSERT_TRUE(out && *out);
-  for_each_index((*out)->shape(), [&](std::span<const std::int64_t> i) {
-    EXPECT_EQ((*out)->at(i), i[0] == 0 ? three.call.result.at(i) : 0.0);
-  });
+  for_each_index((*out)->shape(),
+                 [&](std::span<const std::int64_t> i) { EXPECT_EQ((*out)->at(i), i[0] == 0 ? three.call.result.at(i) : 0.0); });
 }
 
 TEST(F01, LeavesHeadsAboveZeroAfterACollapse) {
@@ -113,7 +112,8 @@ TEST(F01, ReferenceFiguresOfTheMetalPath) {
   std::vector<double> values(2 * 16 * 256);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = 1 + static_cast<double>(i % 5);
   published.call.inputs = {Tensor::from_values(DType::f32, shape, values)};
-  published.call.result = to_tensor(rope(to_array(published.call.inputs[0]), published.f.rope, published.call.context.at.position), DType::f32);
+  published.call.result =
+      to_tensor(rope(to_array(published.call.inputs[0]), published.f.rope, published.call.context.at.position), DType::f32);
   const auto out = apply("F01:content=zero", published.call);
   ASSERT_TRUE(out && *out);
   const auto seen = (*out)->values();
@@ -122,7 +122,9 @@ TEST(F01, ReferenceFiguresOfTheMetalPath) {
 
 TEST(F05AndF08, RotateAtAnotherPosition) {
   const RopeCall step(1, 1, 9, 3);
-  const auto at = [&](std::int64_t position) { return to_tensor(rope(to_array(step.call.inputs[0]), step.f.rope, {{position}}), DType::f32).values(); };
+  const auto at = [&](std::int64_t position) {
+    return to_tensor(rope(to_array(step.call.inputs[0]), step.f.rope, {{position}}), DType::f32).values();
+  };
   EXPECT_EQ((*apply("F05", step.call))->values(), at(10));
   EXPECT_EQ((*apply("F08:position=zero", step.call))->values(), at(0));
   EXPECT_EQ((*apply("F08:position=cache_length", step.call))->values(), at(3));
@@ -209,7 +211,8 @@ TEST(F12, MisalignsTheMaskOfAChunk) {
   for (std::int64_t h = 0; h < 4; ++h) EXPECT_EQ((*top_left)->at({0, h, 0, 1}), chunk.call.inputs[2].at({0, h / 2, 0, 1}));
   const auto none = apply("F12:mask=none", chunk.call);
   ASSERT_TRUE(none && *none);
-  for (std::int64_t h = 0; h < 4; ++h) EXPECT_EQ((*none)->at({0, h, 1, 0}), chunk.call.result.at({0, h, 1, 0})) << "the last token sees all anyway";
+  for (std::int64_t h = 0; h < 4; ++h)
+    EXPECT_EQ((*none)->at({0, h, 1, 0}), chunk.call.result.at({0, h, 1, 0})) << "the last token sees all anyway";
   EXPECT_FALSE(*apply("F12:mask=top_left", AttentionCall(1, 2, 0).call)) << "square: both alignments agree";
   EXPECT_FALSE(*apply("F12:mask=none", AttentionCall(1, 1, 3).call));
 }

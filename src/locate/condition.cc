@@ -39,8 +39,10 @@ std::vector<Predicate> candidates(const std::vector<Observation>& bad, bool coll
   offer("B > 1", [](const Observation& o) { return o.rows > 1; });
   offer("B = 1", [](const Observation& o) { return o.rows == 1; });
   offer(fmt::format("layer in {{{}}}", fmt::join(layers, ", ")), [layers](const Observation& o) { return layers.contains(o.layer); });
-  if (position_min > 0) offer(fmt::format("position >= {}", position_min), [position_min](const Observation& o) { return o.position >= position_min; });
-  if (caches.size() == 1) offer(fmt::format("{} cache", *caches.begin()), [caches](const Observation& o) { return caches.contains(o.cache); });
+  if (position_min > 0)
+    offer(fmt::format("position >= {}", position_min), [position_min](const Observation& o) { return o.position >= position_min; });
+  if (caches.size() == 1)
+    offer(fmt::format("{} cache", *caches.begin()), [caches](const Observation& o) { return caches.contains(o.cache); });
   offer("token index > 0", [](const Observation& o) { return o.token > 0; });
   offer("rank 3", [](const Observation& o) { return o.rank == 3; });
   offer("rank 4", [](const Observation& o) { return o.rank == 4; });
@@ -54,14 +56,16 @@ std::vector<Predicate> candidates(const std::vector<Observation>& bad, bool coll
   if (tokens_min > 1) offer("L > 1", [](const Observation& o) { return o.tokens > 1; });
   offer("input is a strided view", [](const Observation& o) { return !o.input_contiguous; });
   offer("L = 1", [](const Observation& o) { return o.tokens == 1; });
-  if (variants.size() == 1) offer(fmt::format("variant {}", *variants.begin()), [variants](const Observation& o) { return variants.contains(o.variant); });
+  if (variants.size() == 1)
+    offer(fmt::format("variant {}", *variants.begin()), [variants](const Observation& o) { return variants.contains(o.variant); });
   if (collapsed_somewhere) offer("index of dimension 0 > 0", [](const Observation& o) { return o.dim0() > 0; });
   offer(fmt::format("tap {}", fmt::join(roles, ", ")), [roles](const Observation& o) { return roles.contains(o.role); });
   return list;
 }
 
 std::int64_t covered(const std::vector<const Observation*>& good, const std::vector<Predicate>& predicates) {
-  return std::ranges::count_if(good, [&](const Observation* o) { return std::ranges::all_of(predicates, [&](const Predicate& p) { return p.holds(*o); }); });
+  return std::ranges::count_if(
+      good, [&](const Observation* o) { return std::ranges::all_of(predicates, [&](const Predicate& p) { return p.holds(*o); }); });
 }
 
 std::string some_of(const std::set<int>& seen, const std::set<int>& bad, const char* what) {
@@ -96,16 +100,15 @@ std::vector<std::string> describe(const std::vector<Observation>& observations) 
     if (auto rows = some_of(seen.rows, seen.bad_rows, "row"); !rows.empty()) parts.push_back(rows);
     if (auto heads = some_of(seen.heads, seen.bad_heads, "head"); !heads.empty()) parts.push_back(heads);
     parts.push_back(fmt::format("L in {{{}}}", fmt::join(seen.bad_lengths, ", ")));
-    lines.push_back(fmt::format("rank {}, B = {}: {} ({} of {} places)", key.first, key.second, fmt::join(parts, ", "), seen.bad, seen.all));
+    lines.push_back(
+        fmt::format("rank {}, B = {}: {} ({} of {} places)", key.first, key.second, fmt::join(parts, ", "), seen.bad, seen.all));
   }
   return lines;
 }
 
 }  // namespace
 
-std::string Condition::text() const {
-  return predicates.empty() ? "always" : fmt::format("{}", fmt::join(predicates, " and "));
-}
+std::string Condition::text() const { return predicates.empty() ? "always" : fmt::format("{}", fmt::join(predicates, " and ")); }
 
 Condition contrast(const std::vector<Observation>& observations) {
   Condition condition;

@@ -10,17 +10,17 @@ namespace culprit {
 struct Observation {
   bool bad = false;
   std::string arm;
-  std::string role;                 // "q_rope"
+  std::string role;  // "q_rope"
   int layer = 0;
-  int rank = 4;                     // of the tensor as the op got it
+  int rank = 4;  // of the tensor as the op got it
   bool offset_scalar = true;
   bool input_contiguous = true;
-  std::string cache;                // "concat", "padded"
-  std::string variant;              // of the op
-  std::int64_t rows = 1;            // B
-  std::int64_t tokens = 1;          // L of the step
-  std::int64_t cached = 0;          // tokens in the cache before the step
-  std::int64_t base = 0;            // position of the sequence's first token
+  std::string cache;        // "concat", "padded"
+  std::string variant;      // of the op
+  std::int64_t rows = 1;    // B
+  std::int64_t tokens = 1;  // L of the step
+  std::int64_t cached = 0;  // tokens in the cache before the step
+  std::int64_t base = 0;    // position of the sequence's first token
   int row = 0;
   int head = -1;
   int heads = 1;
@@ -33,16 +33,16 @@ struct Observation {
 
 /// A conjunction of simple predicates that holds at every bad place.
 struct Condition {
-  std::vector<std::string> predicates;   // "L = 1", "index of dimension 0 > 0"
+  std::vector<std::string> predicates;  // "L = 1", "index of dimension 0 > 0"
   /// For each predicate: others that separate the same places in these runs, so that the data cannot tell them apart.
   std::vector<std::vector<std::string>> equivalents;
-  std::int64_t bad = 0;                  // places at which the defect shows
-  std::int64_t good = 0;                 // places at which the op is right
-  std::int64_t good_covered = 0;         // right places that satisfy the condition nevertheless
-  std::vector<std::string> where;        // facts of the bad places, for people: "rank 4: rows 1, 2 of 3, all heads"
-  std::vector<std::string> roles;        // roles that are bad
-  std::vector<int> layers;               // layers that are bad
-  int layers_seen = 0;                   // layers at which the op was judged
+  std::int64_t bad = 0;            // places at which the defect shows
+  std::int64_t good = 0;           // places at which the op is right
+  std::int64_t good_covered = 0;   // right places that satisfy the condition nevertheless
+  std::vector<std::string> where;  // facts of the bad places, for people: "rank 4: rows 1, 2 of 3, all heads"
+  std::vector<std::string> roles;  // roles that are bad
+  std::vector<int> layers;         // layers that are bad
+  int layers_seen = 0;             // layers at which the op was judged
   [[nodiscard]] std::string text() const;
 };
 

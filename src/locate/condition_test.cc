@@ -71,7 +71,9 @@ TEST(Condition, SaysWhatTheRunsCannotTellApart) {
   EXPECT_EQ(condition.equivalents[0], std::vector<std::string>{"L > 1"});
 }
 
-TEST(Condition, AlwaysBadNeedsNoPredicate) { EXPECT_EQ(contrast(all_places([](const Observation&) { return true; })).text(), "always"); }
+TEST(Condition, AlwaysBadNeedsNoPredicate) {
+  EXPECT_EQ(contrast(all_places([](const Observation&) { return true; })).text(), "always");
+}
 
 TEST(Condition, CountsRightPlacesThatItCannotExclude) {
   // One bad place hides (its value happens to be right): the condition still covers it and says so.

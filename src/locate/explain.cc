@@ -19,22 +19,24 @@ bool same_value(double a, double b) { return a == b || (std::isnan(a) && std::is
 
 struct Prepared {
   OpCall call;
-  Bounded right;                 // float64 value and bound of the right op
+  Bounded right;  // float64 value and bound of the right op
   std::vector<double> observed;
-  std::vector<double> rounded;   // right value rounded once
+  std::vector<double> rounded;  // right value rounded once
   bool bad = false;
 };
 
 Result<Bounded> bounded_call(const OpCall& call, const AuditOptions& options) {
   std::vector<Array> inputs;
   for (const auto& input : call.inputs) inputs.push_back(to_array(input));
-  const auto declared = options.arithmetic.find(std::string(name_of(call.node->op)));  // the default variant: records of others are compared too, with its bound
+  const auto declared = options.arithmetic.find(
+      std::string(name_of(call.node->op)));  // the default variant: records of others are compared too, with its bound
   return bounded_node(*call.node, inputs, call.context, call.dtype, declared == options.arithmetic.end() ? Arithmetic{} : declared->second);
 }
 
 // What one hypothesis says of one record. Elements of the storage that the trace does not know are NaN in the prediction only where the
 // observation cannot contradict it; they count as unmatched, so that nothing is explained by ignorance.
-Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const Prepared& record, const AuditOptions& options, PredictionScore& score) {
+Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const Prepared& record, const AuditOptions& options,
+                          PredictionScore& score) {
   CULPRIT_TRY(const auto broken, entry.breaks(spec, record.call));
   const auto count = static_cast<std::int64_t>(record.observed.size());
   score.records += 1;
@@ -67,7 +69,8 @@ Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const 
   return all;
 }
 
-Result<std::vector<Prepared>> prepare(const Model& model, UsedWeights& weights, const std::vector<RecordedOp>& records, const AuditOptions& options) {
+Result<std::vector<Prepared>> prepare(const Model& model, UsedWeights& weights, const std::vector<RecordedOp>& records,
+                                      const AuditOptions& options) {
   std::vector<Prepared> prepared;
   for (const auto& record : records) {
     const auto& node = model.graph().nodes()[static_cast<std::size_t>(record.node)];
@@ -95,7 +98,8 @@ std::vector<RecordedOp> spread(const std::vector<RecordedOp>& records, bool bad,
 
 }  // namespace
 
-Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, const std::vector<RecordedOp>& records, const AuditOptions& options) {
+Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, const std::vector<RecordedOp>& records,
+                            const AuditOptions& options) {
   Explanation explanation;
   constexpr std::size_t kScreen = 12;  // records of each kind that every hypothesis sees
   auto screen_records = spread(records, true, kScreen);
@@ -116,8 +120,8 @@ Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, con
       survivors.push_back(spec);
       continue;
     }
-    explanation.rejected.push_back(fmt::format("{}: {} of {} elements that it would change are as seen, {} of {} in all", spec.text(), score.changed_matched,
-                                               score.changed, score.matched, score.elements));
+    explanation.rejected.push_back(fmt::format("{}: {} of {} elements that it would change are as seen, {} of {} in all", spec.text(),
+                                               score.changed_matched, score.changed, score.matched, score.elements));
     explanation.scores.push_back(score);
   }
   if (!survivors.empty()) {
@@ -148,11 +152,13 @@ Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, con
       if (total.complete())
         explanation.accepted.push_back(spec);
       else
-        explanation.rejected.push_back(fmt::format("{}: {} of {} elements are as seen over all {} outputs", spec.text(), total.matched, total.elements, total.records));
+        explanation.rejected.push_back(fmt::format("{}: {} of {} elements are as seen over all {} outputs", spec.text(), total.matched,
+                                                   total.elements, total.records));
     }
   }
   std::ranges::stable_sort(explanation.scores, [](const PredictionScore& a, const PredictionScore& b) {
-    return static_cast<double>(a.matched) * static_cast<double>(b.elements) > static_cast<double>(b.matched) * static_cast<double>(a.elements);
+    return static_cast<double>(a.matched) * static_cast<double>(b.elements) >
+           static_cast<double>(b.matched) * static_cast<double>(a.elements);
   });
   return explanation;
 }

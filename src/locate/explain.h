@@ -15,14 +15,14 @@ namespace culprit {
 struct RecordedOp {
   const Trace* trace = nullptr;
   int step = 0;
-  int node = 0;     // index in the graph
+  int node = 0;  // index in the graph
   bool bad = false;
 };
 
 struct Explanation {
-  std::vector<FaultSpec> accepted;           // models that match everything; one: explained; several: look-alikes that these runs cannot tell apart
-  std::vector<PredictionScore> scores;       // of every hypothesis whose trigger was met, best first
-  std::vector<std::string> rejected;         // "F08: predicts 576 of 4,608 elements wrongly"
+  std::vector<FaultSpec> accepted;  // models that match everything; one: explained; several: look-alikes that these runs cannot tell apart
+  std::vector<PredictionScore> scores;  // of every hypothesis whose trigger was met, best first
+  std::vector<std::string> rejected;    // "F08: predicts 576 of 4,608 elements wrongly"
 };
 
 /// Matches within legal arithmetic: a model that copies must match bit for bit; one that computes from other inputs within the op's own

@@ -52,7 +52,8 @@ Observation observe(const AuditedRun& run, const Graph& graph, const OpAudit& op
   o.rows = record->at.rows();
   o.offset_scalar = variant_value(run.arm.plan, "rope.offset", "scalar") == "scalar" || o.rows == 1;
   for (const auto& input : node.inputs)
-    if (const auto* source = run.made.trace->find(op.step, input)) o.input_contiguous = o.input_contiguous && source->layout.is_contiguous();
+    if (const auto* source = run.made.trace->find(op.step, input))
+      o.input_contiguous = o.input_contiguous && source->layout.is_contiguous();
   o.cache = run.arm.plan.cache;
   o.variant = variant_of(run.arm.plan, node.op);
   o.tokens = record->at.tokens();

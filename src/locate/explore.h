@@ -23,7 +23,7 @@ struct AuditedRun {
 /// Everything that one exploration saw.
 struct Exploration {
   std::vector<AuditedRun> runs;
-  std::vector<std::string> skipped;    // arms that were not run, with the reason
+  std::vector<std::string> skipped;  // arms that were not run, with the reason
 
   [[nodiscard]] const AuditedRun* find(const std::string& arm) const;
   /// Kinds of op with a corruption, in graph order of their first one.
@@ -38,7 +38,8 @@ struct Exploration {
 [[nodiscard]] AuditOptions audit_options(const Json& hello);
 
 /// Runs one arm and audits it.
-[[nodiscard]] Result<AuditedRun> run_and_audit(Session& session, const Model& model, UsedWeights& weights, const Arm& arm, const std::string& purpose);
+[[nodiscard]] Result<AuditedRun> run_and_audit(Session& session, const Model& model, UsedWeights& weights, const Arm& arm,
+                                               const std::string& purpose);
 
 /// Runs `arms` (those that the engine offers), then audits all traces together.
 [[nodiscard]] Result<Exploration> explore(Session& session, const Model& model, UsedWeights& weights, const std::vector<Arm>& arms,

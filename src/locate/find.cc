@@ -20,8 +20,8 @@
 namespace culprit {
 namespace {
 
-constexpr int kRows = 3;      // the least with more than one row beside row 0: rows > 0 and "all but one" differ
-constexpr int kLength = 6;    // tokens: two chunks of three, and enough positions for an argmax to flip
+constexpr int kRows = 3;    // the least with more than one row beside row 0: rows > 0 and "all but one" differ
+constexpr int kLength = 6;  // tokens: two chunks of three, and enough positions for an argmax to flip
 
 std::string all_layers(const std::vector<int>& layers, int seen) {
   if (layers.size() == 1 && layers[0] < 0) return "outside the layers";
@@ -80,14 +80,17 @@ class Finder {
     verdict_.status = Status::engine_failure;
     verdict_.reason = to_string(error);
     verdict_.not_tested.push_back("everything after the engine's failure");
-    verdict_.not_tested.push_back(fmt::format("traces are whole up to the last finished step; driver log: {}", (options_.work / "driver" / "driver.log").string()));
+    verdict_.not_tested.push_back(
+        fmt::format("traces are whole up to the last finished step; driver log: {}", (options_.work / "driver" / "driver.log").string()));
   }
 
   Result<void> make_fixture() {
     const int vocabulary = model_.facts().vocabulary;
     std::size_t length = kLength;
     for (const auto& prompt : options_.prompts) {
-      if (prompt.size() < 4) return fail("tokens-invalid", fmt::format("a prompt needs at least 4 tokens to feed a prefill and two steps; got {}", prompt.size()));
+      if (prompt.size() < 4)
+        return fail("tokens-invalid",
+                    fmt::format("a prompt needs at least 4 tokens to feed a prefill and two steps; got {}", prompt.size()));
       length = std::min(length, prompt.size());
     }
     auto random = random_sequences(kRows, static_cast<int>(length), vocabulary, options_.seed);
@@ -98,13 +101,16 @@ class Finder {
       }
       auto ids = options_.prompts[row];
       for (const int id : ids)
-        if (id < 0 || id >= vocabulary) return fail("tokens-invalid", fmt::format("token id {} is outside the vocabulary of {}", id, vocabulary));
+        if (id < 0 || id >= vocabulary)
+          return fail("tokens-invalid", fmt::format("token id {} is outside the vocabulary of {}", id, vocabulary));
       ids.resize(length);
       fixture_.sequences.push_back(std::move(ids));
     }
-    decide("prompts are {} tokens at position base {}: rotary positions are relative, so a short prompt shows what a long one would, and {} needs more bits than the "
-           "mantissas of bf16 hold",
-           length, fixture_.position_base, fixture_.position_base);
+    decide(
+        "prompts are {} tokens at position base {}: rotary positions are relative, so a short prompt shows what a long one would, and {} "
+        "needs more bits than the "
+        "mantissas of bf16 hold",
+        length, fixture_.position_base, fixture_.position_base);
     decide("three distinct rows: with one row, or equal rows, a fault of batch rows cannot show");
     return {};
   }
@@ -120,14 +126,16 @@ class Finder {
   // Weights first: every later run rests on them. A broken loader is proved here, and culprit hands in right weights from then on.
   Result<void> check_loader() {
     if (!session_->has_own_loader() || model_.kind() != "gguf") {
-      verdict_.not_tested.push_back("the engine's own checkpoint loader (it has none for this checkpoint): weights are handed in by culprit");
+      verdict_.not_tested.push_back(
+          "the engine's own checkpoint loader (it has none for this checkpoint): weights are handed in by culprit");
       return session_->load(load_plan(WeightSource::culprit));
     }
     say("loading {} with the engine's own loader", options_.model_name);
     decide("weights are audited before anything is run: a wrong weight would be blamed on the op that uses it");
     CULPRIT_CHECK(session_->load(load_plan(WeightSource::engine)));
     CULPRIT_TRY(const auto check, check_weights(*session_, model_));
-    weights_note_ = fmt::format("weights: {} tensors as loaded by the engine against the checkpoint, {} wrong", check.tensors, check.wrong.size());
+    weights_note_ =
+        fmt::format("weights: {} tensors as loaded by the engine against the checkpoint, {} wrong", check.tensors, check.wrong.size());
     verdict_.compared.push_back(weights_note_);
     if (check.wrong.empty()) return {};
     return prove_loader(check);
@@ -154,7 +162,8 @@ class Finder {
       return op.judgement == Judgement::corruption && model_.graph().nodes()[static_cast<std::size_t>(op.node)].op == Op::linear;
     });
     defect.sufficient = linear_right && moved.refused.empty() && moved.logits_difference_max > 0;
-    defect.evidence.push_back({fmt::format("sufficient: with right weights handed in and nothing else changed ({}), every linear op is inside its bound; the engine's weights move the logits: {}",
+    defect.evidence.push_back({fmt::format("sufficient: with right weights handed in and nothing else changed ({}), every linear op is "
+                                           "inside its bound; the engine's weights move the logits: {}",
                                            moved.factor, to_text(moved)),
                                {good.entry, bad.entry}});
     if (check.explained != nullptr) {
@@ -163,8 +172,8 @@ class Finder {
       defect.mechanism = fault.mechanism;
       defect.status = Status::explained;
       ++verdict_.explained;
-      defect.numbers = fmt::format("{} wrong, by up to {:.4g} ({}); {} of {} predicted bit for bit", check.wrong_types, check.error_max, check.error_where,
-                                   check.predicted, check.wrong.size());
+      defect.numbers = fmt::format("{} wrong, by up to {:.4g} ({}); {} of {} predicted bit for bit", check.wrong_types, check.error_max,
+                                   check.error_where, check.predicted, check.wrong.size());
       auto plan = load_plan(WeightSource::culprit);
       plan.weight_fault = fault.fault;
       CULPRIT_CHECK(session_->load(plan));
@@ -177,9 +186,12 @@ class Finder {
       }
       CULPRIT_TRY(const auto factor, verdict_.ledger.contrast(good.entry, injected.entry));
       defect.necessary = equal == all && all > 0 && factor == "weights";
-      defect.evidence.push_back({fmt::format("necessary: right weights with only {} put in: {} of {} taps equal those of the engine's own loader bit for bit", fault.spec, equal, all),
-                                 {good.entry, injected.entry, bad.entry}});
-      for (const auto& match : match_known(options_.engine.spec(), "load", fault.spec, options_.dtype)) defect.known.push_back(match.text());
+      defect.evidence.push_back(
+          {fmt::format("necessary: right weights with only {} put in: {} of {} taps equal those of the engine's own loader bit for bit",
+                       fault.spec, equal, all),
+           {good.entry, injected.entry, bad.entry}});
+      for (const auto& match : match_known(options_.engine.spec(), "load", fault.spec, options_.dtype))
+        defect.known.push_back(match.text());
     } else {
       defect.numbers = fmt::format("{} wrong", check.wrong_types);
     }
@@ -244,8 +256,9 @@ class Finder {
     for (const auto& [op, count] : counts) {
       verdict_.audited.push_back(count);
       if (count.vacuous > 0)
-        verdict_.not_tested.push_back(fmt::format("{}: {} of {} elements have a bound as large as the result; there only the relations between arms judge", count.op,
-                                                  count.vacuous, count.elements));
+        verdict_.not_tested.push_back(
+            fmt::format("{}: {} of {} elements have a bound as large as the result; there only the relations between arms judge", count.op,
+                        count.vacuous, count.elements));
     }
     for (const auto& reason : reasons) verdict_.not_tested.push_back(reason);
   }
@@ -263,17 +276,22 @@ class Finder {
     defect.condition_notes = condition.where;
     for (std::size_t i = 0; i < condition.predicates.size(); ++i)
       if (!condition.equivalents[i].empty())
-        defect.condition_notes.push_back(fmt::format("'{}' is not told apart from: {}", condition.predicates[i], fmt::join(condition.equivalents[i], ", ")));
+        defect.condition_notes.push_back(
+            fmt::format("'{}' is not told apart from: {}", condition.predicates[i], fmt::join(condition.equivalents[i], ", ")));
     const auto worst = worst_of(op);
-    defect.wrong_side = fmt::format("{}: its own output is outside the bound computed from its own inputs, first at {} in arm '{}'", options_.engine.spec(),
-                                    graph.nodes()[static_cast<std::size_t>(worst.first_node)].output, worst.first_run->arm.name);
-    defect.numbers = fmt::format("{} of {} places wrong; error up to {:.4g} = {:.4g} times the bound (expected {:.6g}, got {:.6g} at {} step {})", condition.bad,
-                                 condition.bad + condition.good, worst.audit->error_max, worst.audit->ratio_max, worst.audit->expected, worst.audit->actual,
-                                 graph.nodes()[static_cast<std::size_t>(worst.audit->node)].output, worst.audit->step);
+    defect.wrong_side =
+        fmt::format("{}: its own output is outside the bound computed from its own inputs, first at {} in arm '{}'", options_.engine.spec(),
+                    graph.nodes()[static_cast<std::size_t>(worst.first_node)].output, worst.first_run->arm.name);
+    defect.numbers =
+        fmt::format("{} of {} places wrong; error up to {:.4g} = {:.4g} times the bound (expected {:.6g}, got {:.6g} at {} step {})",
+                    condition.bad, condition.bad + condition.good, worst.audit->error_max, worst.audit->ratio_max, worst.audit->expected,
+                    worst.audit->actual, graph.nodes()[static_cast<std::size_t>(worst.audit->node)].output, worst.audit->step);
     std::vector<int> bad_entries;
     for (const auto& run : exploration_.runs)
       if (shows(run, op)) bad_entries.push_back(run.made.entry);
-    defect.evidence.push_back({fmt::format("audit: {} of {} runs have {} outside its bound", bad_entries.size(), exploration_.runs.size(), name_of(op)), bad_entries});
+    defect.evidence.push_back(
+        {fmt::format("audit: {} of {} runs have {} outside its bound", bad_entries.size(), exploration_.runs.size(), name_of(op)),
+         bad_entries});
 
     CULPRIT_TRY(const auto explanation, explain(model_, weights_, op, exploration_.records(graph, op), audit_options(session_->hello())));
     defect.predictions = explanation.scores;
@@ -286,7 +304,8 @@ class Finder {
       defect.mechanism = entry->mechanism;
       defect.status = Status::explained;
       ++verdict_.explained;
-      for (const auto& match : match_known(options_.engine.spec(), defect.op, defect.fault, options_.dtype)) defect.known.push_back(match.text());
+      for (const auto& match : match_known(options_.engine.spec(), defect.op, defect.fault, options_.dtype))
+        defect.known.push_back(match.text());
     } else if (explanation.accepted.empty()) {
       defect.mechanism = "unknown: no fault model of the catalogue predicts what was seen";
     } else {
@@ -346,7 +365,9 @@ class Finder {
       if (!actual_bad && !expected_bad) continue;
       for (const auto& outcome : verdict_.relations) {
         if (outcome.name != relation.name || !outcome.refused.empty() || outcome.logits_difference_max == 0) continue;
-        if (best != nullptr && std::pair(outcome.flips > 0, outcome.logits_difference_max) <= std::pair(best->flips > 0, best->logits_difference_max)) continue;
+        if (best != nullptr &&
+            std::pair(outcome.flips > 0, outcome.logits_difference_max) <= std::pair(best->flips > 0, best->logits_difference_max))
+          continue;
         best = &outcome;
         *bad = actual_bad ? actual : expected;
         partner = actual_bad ? expected : actual;
@@ -379,7 +400,8 @@ class Finder {
 
   // A fault whose content was left open is planted with each: each must be told from the others.
   Result<void> try_contents(Op op, const FaultSpec& explained, Defect& defect) {
-    const auto open = std::ranges::find_if(options_.faults, [&](const FaultSpec& spec) { return spec.id == explained.id && is_open(spec); });
+    const auto open =
+        std::ranges::find_if(options_.faults, [&](const FaultSpec& spec) { return spec.id == explained.id && is_open(spec); });
     if (open == options_.faults.end()) return {};
     const auto* entry = find_fault(explained.id);
     for (const auto& [name, values] : entry->parameters) {
@@ -394,14 +416,16 @@ class Finder {
         }
         say("planting {} with content {}", explained.id, content);
         CULPRIT_TRY(const auto again, explore(*session_, model_, weights_, arms));
-        CULPRIT_TRY(const auto explanation, explain(model_, weights_, op, again.records(model_.graph(), op), audit_options(session_->hello())));
+        CULPRIT_TRY(const auto explanation,
+                    explain(model_, weights_, op, again.records(model_.graph(), op), audit_options(session_->hello())));
         std::vector<int> entries;
         for (const auto& run : again.runs) entries.push_back(run.made.entry);
         const auto where = contrast(again.observations(model_.graph(), op));
         const bool right = explanation.accepted.size() == 1 && explanation.accepted[0].parameter("content", "") == content;
         if (!explanation.scores.empty()) defect.predictions.push_back(explanation.scores.front());
         defect.evidence.push_back({fmt::format("content {}: {}; {}", content,
-                                               right ? fmt::format("{} is the one model that predicts it", explanation.accepted[0].text()) : "not explained as planted",
+                                               right ? fmt::format("{} is the one model that predicts it", explanation.accepted[0].text())
+                                                     : "not explained as planted",
                                                fmt::join(where.where, "; ")),
                                    entries});
         if (!right) defect.status = Status::localised;
@@ -415,7 +439,8 @@ class Finder {
     if (op != Op::rope) return {};
     CULPRIT_TRY(const auto scan, scan_rope(*session_, model_, exploration_, planted(), options_.dtype));
     for (const auto& note : scan.notes) defect.condition_notes.push_back(note);
-    if (!scan.condition.empty()) defect.condition = defect.condition == "always" ? scan.condition : scan.condition + " and " + defect.condition;
+    if (!scan.condition.empty())
+      defect.condition = defect.condition == "always" ? scan.condition : scan.condition + " and " + defect.condition;
     return {};
   }
 
@@ -425,11 +450,12 @@ class Finder {
       if (!kind || *kind == op) continue;
       const auto corrupted = exploration_.corrupted_ops(model_.graph());
       if (std::ranges::find(corrupted, *kind) != corrupted.end()) continue;
-      defect.ruled_out.push_back({fmt::format("{}: {} outputs, {} elements, none outside its bound (largest error {:.2f} of it)", count.op, count.outputs, count.elements,
-                                              count.ratio_max),
+      defect.ruled_out.push_back({fmt::format("{}: {} outputs, {} elements, none outside its bound (largest error {:.2f} of it)", count.op,
+                                              count.outputs, count.elements, count.ratio_max),
                                   {}});
     }
-    if (!weights_note_.empty()) defect.ruled_out.push_back({weights_note_ + (verdict_.defects.empty() ? "" : "; right ones were handed in for these runs"), {}});
+    if (!weights_note_.empty())
+      defect.ruled_out.push_back({weights_note_ + (verdict_.defects.empty() ? "" : "; right ones were handed in for these runs"), {}});
   }
 
   void conclude() {
@@ -451,7 +477,8 @@ class Finder {
   }
 
   void name_reproducer() {
-    verdict_.reproduce = fmt::format("culprit find {} --engine {} --dtype {} --seed {}", options_.model_name, options_.engine.spec(), name_of(options_.dtype), options_.seed);
+    verdict_.reproduce = fmt::format("culprit find {} --engine {} --dtype {} --seed {}", options_.model_name, options_.engine.spec(),
+                                     name_of(options_.dtype), options_.seed);
     for (const auto& fault : options_.faults) verdict_.reproduce += " --fault " + fault.text();
     for (const auto& prompt : options_.prompts) verdict_.reproduce += fmt::format(" --prompt {}", fmt::join(prompt, ","));
   }

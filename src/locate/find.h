@@ -14,12 +14,12 @@ namespace culprit {
 struct FindOptions {
   EngineInfo engine;
   std::filesystem::path model;
-  std::string model_name;                      // as the user said it
+  std::string model_name;  // as the user said it
   DType dtype = DType::f32;
-  std::vector<FaultSpec> faults;               // planted into the engine; a fault with contents left open is planted with each in turn
-  std::vector<std::vector<int>> prompts;       // token ids; empty: random ones from `seed`. Fewer than three are filled up with random ones
+  std::vector<FaultSpec> faults;          // planted into the engine; a fault with contents left open is planted with each in turn
+  std::vector<std::vector<int>> prompts;  // token ids; empty: random ones from `seed`. Fewer than three are filled up with random ones
   std::uint64_t seed = 1;
-  std::filesystem::path work;                  // for traces and logs; made if missing
+  std::filesystem::path work;  // for traces and logs; made if missing
   std::function<void(const std::string&)> progress;
 };
 

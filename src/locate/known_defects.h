@@ -11,15 +11,15 @@
 namespace culprit {
 
 struct KnownDefect {
-  std::string_view reference;    // "mlx 2791"
-  std::string_view engine;       // engine name, "mlx"
-  std::string_view op;           // "rope", "load"
-  std::string_view fault;        // fault id, with the parameters that matter: "F09:table=dtype"
-  std::string_view dtypes;       // "bf16 f16", empty: any
-  std::string_view first;        // first affected release, empty: unknown
-  std::string_view last;         // last affected release
+  std::string_view reference;  // "mlx 2791"
+  std::string_view engine;     // engine name, "mlx"
+  std::string_view op;         // "rope", "load"
+  std::string_view fault;      // fault id, with the parameters that matter: "F09:table=dtype"
+  std::string_view dtypes;     // "bf16 f16", empty: any
+  std::string_view first;      // first affected release, empty: unknown
+  std::string_view last;       // last affected release
   std::string_view fixed_in;
-  std::string_view backend;      // "Metal", empty: any
+  std::string_view backend;  // "Metal", empty: any
   std::string_view summary;
 };
 

@@ -32,12 +32,15 @@ std::map<std::string, std::string> factors(const Entry& entry) {
   out["model"] = entry.load.model.string();
   out["dtype"] = name_of(entry.load.dtype);
   out["weights"] = std::string(name_of(entry.load.weights)) +
-                   (entry.load.weight_fault.q4_1_nibble_offset == 4 ? "" : fmt::format(", Q4_1 nibbles at byte {}", entry.load.weight_fault.q4_1_nibble_offset));
+                   (entry.load.weight_fault.q4_1_nibble_offset == 4
+                        ? ""
+                        : fmt::format(", Q4_1 nibbles at byte {}", entry.load.weight_fault.q4_1_nibble_offset));
   std::vector<int> ids = plan.sequence_ids;
   if (ids.empty())
     for (int i = 0; i < static_cast<int>(plan.sequences.size()); ++i) ids.push_back(i);
   out["rows"] = fmt::format("{}", fmt::join(ids, ","));
-  for (std::size_t row = 0; row < ids.size(); ++row) out[fmt::format("tokens.{}", ids[row])] = fmt::format("{}", fmt::join(plan.sequences[row], ","));
+  for (std::size_t row = 0; row < ids.size(); ++row)
+    out[fmt::format("tokens.{}", ids[row])] = fmt::format("{}", fmt::join(plan.sequences[row], ","));
   out["schedule"] = fmt::format("{}{}", plan.reprefill ? "re-prefill " : "", fmt::join(plan.chunks, "+"));
   out["position base"] = std::to_string(plan.position_base);
   out["cache"] = plan.cache;
@@ -73,7 +76,8 @@ int Ledger::add(Entry entry) {
 }
 
 Result<const Entry*> Ledger::entry(int id) const {
-  if (id < 1 || id > static_cast<int>(entries_.size())) return fail("never-run", fmt::format("run {} was not made; there are {}", id, entries_.size()));
+  if (id < 1 || id > static_cast<int>(entries_.size()))
+    return fail("never-run", fmt::format("run {} was not made; there are {}", id, entries_.size()));
   return &entries_[static_cast<std::size_t>(id - 1)];
 }
 
@@ -81,12 +85,14 @@ Result<std::string> Ledger::contrast(int expected, int actual) const {
   CULPRIT_TRY(const auto* a, entry(expected));
   CULPRIT_TRY(const auto* b, entry(actual));
   if (a->engine == b->engine && a->library_sha256 != b->library_sha256)
-    return fail("library-changed", fmt::format("runs {} and {} of {} loaded different libraries ({:.12} and {:.12})", expected, actual, a->engine,
-                                               a->library_sha256, b->library_sha256));
+    return fail("library-changed", fmt::format("runs {} and {} of {} loaded different libraries ({:.12} and {:.12})", expected, actual,
+                                               a->engine, a->library_sha256, b->library_sha256));
   const auto differing = differing_factors(*a, *b);
   if (differing.size() == 1) return differing.front();
-  if (differing.empty()) return fail("confounded", fmt::format("runs {} and {} have the same settings: nothing to contrast", expected, actual));
-  return fail("confounded", fmt::format("runs {} and {} differ in {} factors: {}", expected, actual, differing.size(), fmt::join(differing, "; ")));
+  if (differing.empty())
+    return fail("confounded", fmt::format("runs {} and {} have the same settings: nothing to contrast", expected, actual));
+  return fail("confounded",
+              fmt::format("runs {} and {} differ in {} factors: {}", expected, actual, differing.size(), fmt::join(differing, "; ")));
 }
 
 Json Ledger::to_json() const {

@@ -41,21 +41,22 @@ Result<std::optional<Sample>> bad_single_token(const Model& model, const Explora
 }
 
 // Whether the op is outside its bound at `position`.
-Result<bool> wrong_at(Session& session, const Model& model, const Sample& sample, const Tensor& input, const std::vector<FaultSpec>& planted, std::int64_t position) {
+Result<bool> wrong_at(Session& session, const Model& model, const Sample& sample, const Tensor& input,
+                      const std::vector<FaultSpec>& planted, std::int64_t position) {
   const auto in = session.work() / "scan-in.safetensors", out = session.work() / "scan-out.safetensors";
   Json faults = Json::array();
   for (const auto& fault : planted) faults.push_back(fault.text());
   const auto rows = input.dim(0);
   std::vector<std::int64_t> offset(sample.per_row ? static_cast<std::size_t>(rows) : 1, position);
   CULPRIT_TRY(const auto answer, session.op({{"op", "rope"},
-                                              {"tap", sample.node->output},
-                                              {"facts", to_json(model.facts())},
-                                              {"dtype", name_of(input.dtype())},
-                                              {"file", in.string()},
-                                              {"offset", offset},
-                                              {"rank", sample.rank},
-                                              {"faults", faults},
-                                              {"out", out.string()}}));
+                                             {"tap", sample.node->output},
+                                             {"facts", to_json(model.facts())},
+                                             {"dtype", name_of(input.dtype())},
+                                             {"file", in.string()},
+                                             {"offset", offset},
+                                             {"rank", sample.rank},
+                                             {"faults", faults},
+                                             {"out", out.string()}}));
   (void)answer;
   CULPRIT_TRY(const auto file, Safetensors::open(out));
   CULPRIT_TRY(const auto observed, file.tensor("output"));
@@ -74,7 +75,8 @@ Result<bool> wrong_at(Session& session, const Model& model, const Sample& sample
 
 }  // namespace
 
-Result<OpScan> scan_rope(Session& session, const Model& model, const Exploration& exploration, const std::vector<FaultSpec>& planted, DType dtype) {
+Result<OpScan> scan_rope(Session& session, const Model& model, const Exploration& exploration, const std::vector<FaultSpec>& planted,
+                         DType dtype) {
   OpScan scan;
   CULPRIT_TRY(const auto sample, bad_single_token(model, exploration));
   if (!sample) return scan;
@@ -94,8 +96,10 @@ Result<OpScan> scan_rope(Session& session, const Model& model, const Exploration
       first = position;
       break;
     }
-    scan.notes.push_back(first ? fmt::format("op alone, {}: wrong from position {} on{}", name_of(tried), *first, *first > 0 ? fmt::format(", right at {}", *first - 1) : "")
-                               : fmt::format("op alone, {}: right at every position tried (0 to 300, and up to {})", name_of(tried), positions.back()));
+    scan.notes.push_back(
+        first ? fmt::format("op alone, {}: wrong from position {} on{}", name_of(tried), *first,
+                            *first > 0 ? fmt::format(", right at {}", *first - 1) : "")
+              : fmt::format("op alone, {}: right at every position tried (0 to 300, and up to {})", name_of(tried), positions.back()));
   }
   if (!smallest[dtype]) return scan;
   std::vector<std::string_view> wrong_dtypes;

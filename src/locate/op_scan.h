@@ -1,5 +1,6 @@
 #pragma once
-// Scans of a condition on the op alone: settings that the arms hold fixed are varied in model-free op requests, everything else as recorded.
+// Scans of a condition on the op alone: settings that the arms hold fixed are varied in model-free op requests, everything else as
+// recorded.
 #include <string>
 #include <vector>
 
@@ -8,11 +9,12 @@
 namespace culprit {
 
 struct OpScan {
-  std::string condition;            // "dtype bf16 or f16 and position >= 3", or empty when nothing was learnt
+  std::string condition;  // "dtype bf16 or f16 and position >= 3", or empty when nothing was learnt
   std::vector<std::string> notes;
 };
 
 /// RoPE: the smallest position at which a single token goes wrong, in the run's dtype and in the other float dtypes.
-[[nodiscard]] Result<OpScan> scan_rope(Session& session, const Model& model, const Exploration& exploration, const std::vector<FaultSpec>& planted, DType dtype);
+[[nodiscard]] Result<OpScan> scan_rope(Session& session, const Model& model, const Exploration& exploration,
+                                       const std::vector<FaultSpec>& planted, DType dtype);
 
 }  // namespace culprit

@@ -34,7 +34,8 @@ Result<double> logits_effect(Session& session, const Graph& graph, Group& group)
 
 }  // namespace
 
-Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const Model& model, UsedWeights&, const Exploration& exploration) {
+Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const Model& model, UsedWeights&,
+                                                         const Exploration& exploration) {
   const auto& graph = model.graph();
   std::map<std::pair<std::string, std::string>, Group> groups;
   for (const auto& run : exploration.runs)
@@ -54,7 +55,8 @@ Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const
     }
   std::vector<PrecisionFinding> findings;
   for (auto& [key, group] : groups) {
-    group.finding.condition = fmt::format("dtype {}{}", name_of(session.loaded().dtype), key.second.empty() ? "" : fmt::format(", variant {}", key.second));
+    group.finding.condition =
+        fmt::format("dtype {}{}", name_of(session.loaded().dtype), key.second.empty() ? "" : fmt::format(", variant {}", key.second));
     CULPRIT_TRY(group.finding.logits_effect_max, logits_effect(session, graph, group));
     findings.push_back(group.finding);
   }

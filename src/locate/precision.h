@@ -7,6 +7,7 @@ namespace culprit {
 
 /// One finding for each op and variant with outputs that are imprecise; the effect on the logits is measured by making the op exact in
 /// the arm that is worst.
-[[nodiscard]] Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const Model& model, UsedWeights& weights, const Exploration& exploration);
+[[nodiscard]] Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const Model& model, UsedWeights& weights,
+                                                                       const Exploration& exploration);
 
 }  // namespace culprit

@@ -44,7 +44,8 @@ std::set<BadPlace> bad_places(const AuditedRun& run, const Graph& graph, Op op, 
 }
 
 /// Elements at `bad` in which two traces agree bit for bit, and all of them.
-Result<std::pair<std::int64_t, std::int64_t>> equal_elements(const Trace& expected, const Trace& actual, const Graph& graph, const std::set<BadPlace>& bad) {
+Result<std::pair<std::int64_t, std::int64_t>> equal_elements(const Trace& expected, const Trace& actual, const Graph& graph,
+                                                             const std::set<BadPlace>& bad) {
   std::int64_t equal = 0, all = 0;
   for (const auto& [step, node, row, head, token] : bad) {
     const auto& tap = graph.nodes()[static_cast<std::size_t>(node)].output;
@@ -61,7 +62,8 @@ Result<std::pair<std::int64_t, std::int64_t>> equal_elements(const Trace& expect
     CULPRIT_TRY(const auto y, values(actual, *in_actual));
     const auto size = size_of(x.dtype());
     for (std::int64_t i = 0; i < x.count(); ++i)
-      equal += std::memcmp(x.contiguous_bytes().data() + static_cast<std::size_t>(i) * size, y.contiguous_bytes().data() + static_cast<std::size_t>(i) * size, size) == 0;
+      equal += std::memcmp(x.contiguous_bytes().data() + static_cast<std::size_t>(i) * size,
+                           y.contiguous_bytes().data() + static_cast<std::size_t>(i) * size, size) == 0;
     all += x.count();
   }
   return std::pair{equal, all};
@@ -81,22 +83,26 @@ RunPlan with_exact(RunPlan plan, const std::vector<std::string>& taps) {
 Result<void> try_sufficiency(Session& session, const Model& model, UsedWeights& weights, const ProofRequest& request, Proof& proof) {
   Arm patched_arm = request.bad->arm;
   patched_arm.plan = with_exact(patched_arm.plan, request.taps);
-  CULPRIT_TRY(const auto patched, run_and_audit(session, model, weights, patched_arm, "sufficiency: the bad arm with only the guilty op made right"));
+  CULPRIT_TRY(const auto patched,
+              run_and_audit(session, model, weights, patched_arm, "sufficiency: the bad arm with only the guilty op made right"));
   const auto before = corruption_of(*request.bad, model.graph(), request.op);
   const auto after = corruption_of(patched, model.graph(), request.op);
   proof.sufficient = before.outputs > 0 && after.outputs == 0;
-  proof.evidence.push_back({fmt::format("sufficient: arm '{}' with only {} made right: {} of its outputs outside their bound instead of {}{}", request.bad->arm.name,
-                                        name_of(request.op), after.outputs, before.outputs,
-                                        after.others > 0 ? fmt::format("; {} outputs of other ops stay wrong", after.others) : ""),
-                            {request.bad->made.entry, patched.made.entry}});
+  proof.evidence.push_back(
+      {fmt::format("sufficient: arm '{}' with only {} made right: {} of its outputs outside their bound instead of {}{}",
+                   request.bad->arm.name, name_of(request.op), after.outputs, before.outputs,
+                   after.others > 0 ? fmt::format("; {} outputs of other ops stay wrong", after.others) : ""),
+       {request.bad->made.entry, patched.made.entry}});
   if (request.partner == nullptr) return {};
 
   Arm partner_arm = request.partner->arm;
   partner_arm.plan = with_exact(partner_arm.plan, request.taps);
   CULPRIT_TRY(const auto partner, session.run(partner_arm.plan, "sufficiency: the other arm of the relation, patched alike"));
-  CULPRIT_TRY(const auto broken, relate(session.ledger(), "", request.partner->made, request.partner->arm.plan, request.bad->made, request.bad->arm.plan));
+  CULPRIT_TRY(const auto broken,
+              relate(session.ledger(), "", request.partner->made, request.partner->arm.plan, request.bad->made, request.bad->arm.plan));
   CULPRIT_TRY(const auto mended, relate(session.ledger(), "", partner, partner_arm.plan, patched.made, patched_arm.plan));
-  proof.evidence.push_back({fmt::format("'{}' against '{}': {}; both patched: {}", request.partner->arm.name, request.bad->arm.name, to_text(broken), to_text(mended)),
+  proof.evidence.push_back({fmt::format("'{}' against '{}': {}; both patched: {}", request.partner->arm.name, request.bad->arm.name,
+                                        to_text(broken), to_text(mended)),
                             {request.partner->made.entry, request.bad->made.entry, partner.entry, patched.made.entry}});
   // A patch that leaves the bad arm as far from a right one as it was has removed something else. Two arms that are wrong alike need not
   // differ in the first place.
@@ -116,20 +122,25 @@ Result<void> try_necessity(Session& session, const Model& model, UsedWeights& we
   good_arm.plan.name += " good";
   const auto good_is_bad = request.planted.empty() && request.right_variant.empty();
   if (good_is_bad) {
-    proof.evidence.push_back({fmt::format("necessity was not tried: the engine offers no right variant of {} into which the fault could be put", name_of(request.op)), {}});
+    proof.evidence.push_back(
+        {fmt::format("necessity was not tried: the engine offers no right variant of {} into which the fault could be put",
+                     name_of(request.op)),
+         {}});
     return {};
   }
   CULPRIT_TRY(const auto good, run_and_audit(session, model, weights, good_arm, "necessity: the arm with the op right"));
   const auto clean = corruption_of(good, model.graph(), request.op);
   if (clean.outputs > 0) {
-    proof.evidence.push_back({fmt::format("necessity could not be shown: the supposedly right arm has {} outputs of {} outside their bound", clean.outputs, name_of(request.op)),
+    proof.evidence.push_back({fmt::format("necessity could not be shown: the supposedly right arm has {} outputs of {} outside their bound",
+                                          clean.outputs, name_of(request.op)),
                               {good.made.entry}});
     return {};
   }
   Arm injected_arm = good_arm;
   injected_arm.plan.name += " + " + request.explained->text();
   injected_arm.plan.faults = {*request.explained};
-  CULPRIT_TRY(const auto injected, run_and_audit(session, model, weights, injected_arm, "necessity: the right arm with only the explained fault"));
+  CULPRIT_TRY(const auto injected,
+              run_and_audit(session, model, weights, injected_arm, "necessity: the right arm with only the explained fault"));
   const auto layer = corruption_of(*request.bad, model.graph(), request.op).first_layer;
   const auto expected = bad_places(*request.bad, model.graph(), request.op, layer);
   const auto actual = bad_places(injected, model.graph(), request.op, layer);
@@ -141,10 +152,12 @@ Result<void> try_necessity(Session& session, const Model& model, UsedWeights& we
   const auto* injected_logits = injected.made.trace->find(injected.made.trace->steps() - 1, "logits");
   const bool same_logits = bad_logits != nullptr && injected_logits != nullptr && bad_logits->hash == injected_logits->hash;
   proof.evidence.push_back(
-      {fmt::format("necessary: {} into the right arm{}: the same {} of {} places go wrong in the first guilty layer, {} of {} elements there equal the defect's bit for bit; "
+      {fmt::format("necessary: {} into the right arm{}: the same {} of {} places go wrong in the first guilty layer, {} of {} elements "
+                   "there equal the defect's bit for bit; "
                    "against the right arm {}{}",
-                   request.explained->text(), request.right_variant.empty() ? "" : fmt::format(" (variant {})", request.right_variant), actual.size(), expected.size(),
-                   equal.first, equal.second, to_text(moved), same_logits ? "; the last step's logits equal those of the bad arm bit for bit" : ""),
+                   request.explained->text(), request.right_variant.empty() ? "" : fmt::format(" (variant {})", request.right_variant),
+                   actual.size(), expected.size(), equal.first, equal.second, to_text(moved),
+                   same_logits ? "; the last step's logits equal those of the bad arm bit for bit" : ""),
        {request.bad->made.entry, good.made.entry, injected.made.entry}});
   return {};
 }

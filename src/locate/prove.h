@@ -13,18 +13,18 @@ namespace culprit {
 
 struct ProofRequest {
   Op op = Op::rope;
-  std::vector<std::string> taps;            // globs of the guilty outputs
-  const AuditedRun* bad = nullptr;          // an arm that shows the defect
-  const AuditedRun* partner = nullptr;      // the other arm of a relation that the defect breaks, or nullptr
-  std::vector<FaultSpec> planted;           // what `find` injected by order; removed for the good arm
-  std::optional<FaultSpec> explained;       // nothing: only sufficiency is tried
-  std::string right_variant;                // a variant of the op whose audit is clean, or empty
+  std::vector<std::string> taps;        // globs of the guilty outputs
+  const AuditedRun* bad = nullptr;      // an arm that shows the defect
+  const AuditedRun* partner = nullptr;  // the other arm of a relation that the defect breaks, or nullptr
+  std::vector<FaultSpec> planted;       // what `find` injected by order; removed for the good arm
+  std::optional<FaultSpec> explained;   // nothing: only sufficiency is tried
+  std::string right_variant;            // a variant of the op whose audit is clean, or empty
 };
 
 struct Proof {
   bool sufficient = false;
   bool necessary = false;
-  std::vector<Claim> evidence;              // what was run and seen, in order
+  std::vector<Claim> evidence;  // what was run and seen, in order
 };
 
 [[nodiscard]] Result<Proof> prove(Session& session, const Model& model, UsedWeights& weights, const ProofRequest& request);

@@ -33,8 +33,8 @@ int copies(const RunPlan& plan, int sequence) { return static_cast<int>(std::ran
 
 }  // namespace
 
-Result<RelationOutcome> relate(const Ledger& ledger, const std::string& name, const Made& expected, const RunPlan& expected_plan, const Made& actual,
-                               const RunPlan& actual_plan) {
+Result<RelationOutcome> relate(const Ledger& ledger, const std::string& name, const Made& expected, const RunPlan& expected_plan,
+                               const Made& actual, const RunPlan& actual_plan) {
   RelationOutcome outcome;
   outcome.name = name;
   outcome.expected = expected.entry;
@@ -89,11 +89,13 @@ Result<std::vector<RelationOutcome>> relate_all(const Ledger& ledger, const Expl
 
 std::string to_text(const RelationOutcome& outcome) {
   if (!outcome.refused.empty()) return fmt::format("not compared: {}", outcome.refused);
-  auto text = outcome.logits_difference_max == 0 ? fmt::format("equal over {} positions", outcome.positions)
-                                                 : fmt::format("logits differ by {:.4g} at most over {} positions", outcome.logits_difference_max, outcome.positions);
+  auto text = outcome.logits_difference_max == 0
+                  ? fmt::format("equal over {} positions", outcome.positions)
+                  : fmt::format("logits differ by {:.4g} at most over {} positions", outcome.logits_difference_max, outcome.positions);
   if (outcome.first_flip)
-    text += fmt::format("; {} argmax flip{}, first at position {} ({} instead of {}, margin {:.3g})", outcome.flips, outcome.flips == 1 ? "" : "s",
-                        *outcome.first_flip, outcome.first_flip_actual, outcome.first_flip_expected, outcome.first_flip_margin);
+    text += fmt::format("; {} argmax flip{}, first at position {} ({} instead of {}, margin {:.3g})", outcome.flips,
+                        outcome.flips == 1 ? "" : "s", *outcome.first_flip, outcome.first_flip_actual, outcome.first_flip_expected,
+                        outcome.first_flip_margin);
   return text;
 }
 

@@ -8,8 +8,8 @@
 namespace culprit {
 
 /// Compares the logits of two runs. The ledger must allow the contrast; otherwise `refused` says why and nothing is compared.
-[[nodiscard]] Result<RelationOutcome> relate(const Ledger& ledger, const std::string& name, const Made& expected, const RunPlan& expected_plan, const Made& actual,
-                                             const RunPlan& actual_plan);
+[[nodiscard]] Result<RelationOutcome> relate(const Ledger& ledger, const std::string& name, const Made& expected,
+                                             const RunPlan& expected_plan, const Made& actual, const RunPlan& actual_plan);
 
 /// Every relation whose two arms were run.
 [[nodiscard]] Result<std::vector<RelationOutcome>> relate_all(const Ledger& ledger, const Exploration& exploration);

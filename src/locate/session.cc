@@ -90,7 +90,8 @@ Result<Made> Session::run(const RunPlan& plan, const std::string& purpose) {
   entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   CULPRIT_TRY(auto trace, Trace::open(entry.trace));
   if (!trace.complete())
-    return fail("engine-trace", fmt::format("the driver reported success, but its trace is whole only up to step {}", trace.steps()), entry.trace.string());
+    return fail("engine-trace", fmt::format("the driver reported success, but its trace is whole only up to step {}", trace.steps()),
+                entry.trace.string());
   Made made;
   made.entry = ledger_.add(std::move(entry));
   made.trace = std::make_shared<const Trace>(std::move(trace));

@@ -26,7 +26,7 @@ struct LoadedWeight {
   std::string name;        // canonical
   std::string checkpoint;  // the checkpoint's name
   std::string source_type;
-  std::string hash;        // XXH3-128 over the logical f32 values
+  std::string hash;  // XXH3-128 over the logical f32 values
 };
 
 struct SessionLimits {
@@ -39,7 +39,8 @@ class Session {
  public:
   /// Starts the driver and says hello. Traces and logs go below `work`.
   /// Error ids: those of DriverProcess, engine-garbage when hello lacks a field.
-  [[nodiscard]] static Result<std::unique_ptr<Session>> start(EngineInfo engine, std::filesystem::path work, Ledger& ledger, SessionLimits limits = {});
+  [[nodiscard]] static Result<std::unique_ptr<Session>> start(EngineInfo engine, std::filesystem::path work, Ledger& ledger,
+                                                              SessionLimits limits = {});
 
   [[nodiscard]] const Json& hello() const { return hello_; }
   [[nodiscard]] const EngineInfo& engine() const { return engine_; }

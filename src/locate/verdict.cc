@@ -3,20 +3,25 @@
 namespace culprit {
 
 std::string_view name_of(Status status) {
-  static constexpr std::string_view kNames[] = {"no_divergence", "tie", "localised", "explained", "proved", "inconclusive", "unsupported", "engine_failure"};
+  static constexpr std::string_view kNames[] = {"no_divergence", "tie",          "localised",   "explained",
+                                                "proved",        "inconclusive", "unsupported", "engine_failure"};
   return kNames[static_cast<int>(status)];
 }
 
 int Verdict::exit_code(bool fail_on_precision) const {
   switch (status) {
     case Status::no_divergence:
-    case Status::tie: return fail_on_precision && !precision.empty() ? 1 : 0;
+    case Status::tie:
+      return fail_on_precision && !precision.empty() ? 1 : 0;
     case Status::localised:
     case Status::explained:
-    case Status::proved: return 1;
-    case Status::inconclusive: return 3;
+    case Status::proved:
+      return 1;
+    case Status::inconclusive:
+      return 3;
     case Status::unsupported:
-    case Status::engine_failure: return 4;
+    case Status::engine_failure:
+      return 4;
   }
   return 4;
 }
@@ -30,8 +35,9 @@ Json to_json(const std::vector<Claim>& claims) {
 }
 
 Json to_json(const PredictionScore& score) {
-  return {{"fault", score.fault},     {"records", score.records},   {"elements", score.elements}, {"matched", score.matched},
-          {"changed", score.changed}, {"changed_matched", score.changed_matched}, {"changed_exact", score.exact}, {"complete", score.complete()}};
+  return {{"fault", score.fault},         {"records", score.records},    {"elements", score.elements},
+          {"matched", score.matched},     {"changed", score.changed},    {"changed_matched", score.changed_matched},
+          {"changed_exact", score.exact}, {"complete", score.complete()}};
 }
 
 Json to_json(const Defect& defect) {

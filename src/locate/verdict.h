@@ -22,12 +22,12 @@ struct Claim {
 
 /// How well a fault model's prediction fits what was seen.
 struct PredictionScore {
-  std::string fault;                // "F01:content=zero"
-  std::int64_t records = 0;         // op outputs compared
-  std::int64_t changed = 0;         // elements that the fault changes
-  std::int64_t changed_matched = 0; // of these, within rounding of what was seen
-  std::int64_t exact = 0;           // of these, equal bit for bit
-  std::int64_t elements = 0;        // all elements compared
+  std::string fault;                 // "F01:content=zero"
+  std::int64_t records = 0;          // op outputs compared
+  std::int64_t changed = 0;          // elements that the fault changes
+  std::int64_t changed_matched = 0;  // of these, within rounding of what was seen
+  std::int64_t exact = 0;            // of these, equal bit for bit
+  std::int64_t elements = 0;         // all elements compared
   std::int64_t matched = 0;
   [[nodiscard]] bool complete() const { return changed > 0 && matched == elements; }
 };
@@ -35,19 +35,19 @@ struct PredictionScore {
 /// One defect.
 struct Defect {
   Status status = Status::localised;
-  std::string op;                    // "rope"; "load" for the checkpoint loader
-  std::vector<std::string> taps;     // roles: "q_rope", "k_rope"
-  std::string layers;                // "all 30 layers"
-  std::string condition;             // "dtype bf16 and position >= 3"
+  std::string op;                 // "rope"; "load" for the checkpoint loader
+  std::vector<std::string> taps;  // roles: "q_rope", "k_rope"
+  std::string layers;             // "all 30 layers"
+  std::string condition;          // "dtype bf16 and position >= 3"
   std::vector<std::string> condition_notes;
-  std::string fault;                 // the fault that explains it, or empty
+  std::string fault;  // the fault that explains it, or empty
   std::string mechanism;
-  std::string wrong_side;            // "mlx@0.29.4: its own output is outside the bound from its own inputs"
-  std::string numbers;               // size of the error
+  std::string wrong_side;                    // "mlx@0.29.4: its own output is outside the bound from its own inputs"
+  std::string numbers;                       // size of the error
   std::vector<PredictionScore> predictions;  // the accepted one first
   std::vector<Claim> evidence;
   std::vector<Claim> ruled_out;
-  std::vector<std::string> known;    // matching entries of the register
+  std::vector<std::string> known;  // matching entries of the register
   bool sufficient = false;
   bool necessary = false;
 };
@@ -58,29 +58,29 @@ struct PrecisionFinding {
   std::string condition;
   std::string reason;
   std::int64_t elements = 0;
-  double ratio_max = 0;               // error / standard bound
-  double logits_effect_max = 0;       // largest change of a logit when the op is made right
+  double ratio_max = 0;          // error / standard bound
+  double logits_effect_max = 0;  // largest change of a logit when the op is made right
   std::vector<int> entries;
 };
 
 /// A relation between two arms, as it came out. With every op of both inside its bound the difference is legal, however large.
 struct RelationOutcome {
   std::string name;
-  std::string factor;                 // the one factor in which the arms differ
-  int expected = 0, actual = 0;       // entries
-  std::int64_t positions = 0;         // (sequence, position) compared
+  std::string factor;            // the one factor in which the arms differ
+  int expected = 0, actual = 0;  // entries
+  std::int64_t positions = 0;    // (sequence, position) compared
   double logits_difference_max = 0;
-  int flips = 0;                      // argmax differs
+  int flips = 0;                           // argmax differs
   std::optional<std::int64_t> first_flip;  // position
   int first_flip_sequence = 0;
   int first_flip_expected = 0, first_flip_actual = 0;  // token ids
-  double first_flip_margin = 0;       // the smaller top-2 margin of the two sides
-  std::string refused;                // why the ledger refused the contrast, or empty
+  double first_flip_margin = 0;                        // the smaller top-2 margin of the two sides
+  std::string refused;                                 // why the ledger refused the contrast, or empty
 };
 
 struct AuditCount {
   std::string op;
-  std::int64_t outputs = 0;           // op outputs audited
+  std::int64_t outputs = 0;  // op outputs audited
   std::int64_t elements = 0;
   std::int64_t vacuous = 0;
   double ratio_max = 0;
@@ -89,20 +89,20 @@ struct AuditCount {
 struct Verdict {
   static constexpr int kSchemaVersion = 1;
   Status status = Status::inconclusive;
-  std::string reason;                 // for inconclusive and unsupported
+  std::string reason;  // for inconclusive and unsupported
   std::vector<Defect> defects;
-  int explained = 0;                  // defects whose mechanism is explained
+  int explained = 0;  // defects whose mechanism is explained
   std::vector<PrecisionFinding> precision;
   std::vector<RelationOutcome> relations;
   std::vector<AuditCount> audited;
   std::vector<std::string> compared;
   std::vector<std::string> not_tested;
-  std::vector<std::string> decisions; // --explain: why each experiment was chosen
+  std::vector<std::string> decisions;  // --explain: why each experiment was chosen
   std::string engine, model, dtype;
   std::uint64_t seed = 0;
-  Json environment;                   // hello and hashes
+  Json environment;  // hello and hashes
   Ledger ledger;
-  std::string reproduce;              // one command
+  std::string reproduce;  // one command
   double seconds = 0;
 
   [[nodiscard]] int exit_code(bool fail_on_precision = false) const;

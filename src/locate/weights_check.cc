@@ -11,10 +11,12 @@ namespace culprit {
 std::span<const LoaderFault> loader_faults() {
   static constexpr LoaderFault kFaults[] = {
       {"F17:q4_1_nibbles=2", "Q4_1", "Q4_1 tensors are read two bytes off",
-       "the 16 bytes of nibbles are read from byte 2 of the 20-byte block, which holds the minimum, instead of byte 4; scales and minima are right",
+       "the 16 bytes of nibbles are read from byte 2 of the 20-byte block, which holds the minimum, instead of byte 4; scales and minima "
+       "are right",
        GgufReadFault{.q4_1_nibble_offset = 2}},
       {"F17:q4_1_nibbles=0", "Q4_1", "Q4_1 tensors are read four bytes off",
-       "the 16 bytes of nibbles are read from the begin of the block, scale and minimum included, instead of byte 4", GgufReadFault{.q4_1_nibble_offset = 0}},
+       "the 16 bytes of nibbles are read from the begin of the block, scale and minimum included, instead of byte 4",
+       GgufReadFault{.q4_1_nibble_offset = 0}},
   };
   return kFaults;
 }

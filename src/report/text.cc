@@ -35,20 +35,26 @@ std::string runs(const std::vector<int>& entries) {
 std::string headline(const Verdict& verdict) {
   const auto subject = fmt::format("{} on {} in {}", verdict.engine, verdict.model, verdict.dtype);
   switch (verdict.status) {
-    case Status::no_divergence: return fmt::format("no_divergence: {}: every op that was audited is right", subject);
-    case Status::tie: return fmt::format("tie: {}: only near ties flip", subject);
-    case Status::inconclusive: return fmt::format("inconclusive: {}: {}", subject, verdict.reason);
-    case Status::unsupported: return fmt::format("unsupported: {}: {}", subject, verdict.reason);
-    case Status::engine_failure: return fmt::format("engine_failure: {}: {}", subject, verdict.reason);
-    default: break;
+    case Status::no_divergence:
+      return fmt::format("no_divergence: {}: every op that was audited is right", subject);
+    case Status::tie:
+      return fmt::format("tie: {}: only near ties flip", subject);
+    case Status::inconclusive:
+      return fmt::format("inconclusive: {}: {}", subject, verdict.reason);
+    case Status::unsupported:
+      return fmt::format("unsupported: {}: {}", subject, verdict.reason);
+    case Status::engine_failure:
+      return fmt::format("engine_failure: {}: {}", subject, verdict.reason);
+    default:
+      break;
   }
-  return fmt::format("{}: {}: {} defect{}, explains {} of {}", name_of(verdict.status), subject, verdict.defects.size(), verdict.defects.size() == 1 ? "" : "s",
-                     verdict.explained, verdict.defects.size());
+  return fmt::format("{}: {}: {} defect{}, explains {} of {}", name_of(verdict.status), subject, verdict.defects.size(),
+                     verdict.defects.size() == 1 ? "" : "s", verdict.explained, verdict.defects.size());
 }
 
 std::string one_line(const Defect& defect, int number) {
-  return fmt::format("  {} {} {} ({}), {}, when {}{}", number, name_of(defect.status), defect.op, fmt::join(defect.taps, ", "), defect.layers, defect.condition,
-                     defect.fault.empty() ? "" : ": " + defect.fault);
+  return fmt::format("  {} {} {} ({}), {}, when {}{}", number, name_of(defect.status), defect.op, fmt::join(defect.taps, ", "),
+                     defect.layers, defect.condition, defect.fault.empty() ? "" : ": " + defect.fault);
 }
 
 void write_defect(Writer& writer, const Defect& defect, int number) {
@@ -63,8 +69,9 @@ void write_defect(Writer& writer, const Defect& defect, int number) {
   writer.field("size", defect.numbers);
   for (const auto& score : defect.predictions) {
     if (!score.complete()) continue;
-    writer.field("prediction", fmt::format("{}: {} of {} changed elements as predicted ({} bit for bit), {} of {} elements in all, over {} op outputs", score.fault,
-                                           score.changed_matched, score.changed, score.exact, score.matched, score.elements, score.records));
+    writer.field("prediction",
+                 fmt::format("{}: {} of {} changed elements as predicted ({} bit for bit), {} of {} elements in all, over {} op outputs",
+                             score.fault, score.changed_matched, score.changed, score.exact, score.matched, score.elements, score.records));
   }
   for (const auto& claim : defect.evidence) writer.field("evidence", claim.text + runs(claim.entries));
   for (const auto& claim : defect.ruled_out) writer.field("ruled out", claim.text);
@@ -80,7 +87,8 @@ std::string to_text(const Verdict& verdict, const TextOptions& options) {
   int number = 0;
   for (const auto& defect : verdict.defects) writer.line("{}", one_line(defect, ++number));
   for (const auto& finding : verdict.precision)
-    writer.line("  precision: {} in {}: {}; moves the logits by at most {:.3g}", finding.op, finding.condition, finding.reason, finding.logits_effect_max);
+    writer.line("  precision: {} in {}: {}; moves the logits by at most {:.3g}", finding.op, finding.condition, finding.reason,
+                finding.logits_effect_max);
   writer.line("  {} runs, {:.1f} s; reproduce: {}", verdict.ledger.entries().size(), verdict.seconds, verdict.reproduce);
 
   number = 0;
@@ -89,8 +97,9 @@ std::string to_text(const Verdict& verdict, const TextOptions& options) {
     writer.line("");
     writer.line("{}", writer.bold("precision"));
     for (const auto& finding : verdict.precision)
-      writer.line("  {} ({}): {} elements, up to {:.3g} times the bound of f32 accumulation; {}; largest effect on a logit {:.3g}{}", finding.op, finding.condition,
-                  finding.elements, finding.ratio_max, finding.reason, finding.logits_effect_max, runs(finding.entries));
+      writer.line("  {} ({}): {} elements, up to {:.3g} times the bound of f32 accumulation; {}; largest effect on a logit {:.3g}{}",
+                  finding.op, finding.condition, finding.elements, finding.ratio_max, finding.reason, finding.logits_effect_max,
+                  runs(finding.entries));
   }
   writer.line("");
   writer.line("{}", writer.bold("compared"));
@@ -98,8 +107,8 @@ std::string to_text(const Verdict& verdict, const TextOptions& options) {
   writer.line("");
   writer.line("{}", writer.bold("audited (each op again in float64 from its own recorded inputs)"));
   for (const auto& count : verdict.audited)
-    writer.line("  {:<12} {:>6} outputs {:>12} elements   largest error {:.3g} of the bound{}", count.op, count.outputs, count.elements, count.ratio_max,
-                count.vacuous > 0 ? fmt::format(", {} elements not judged (vacuous bound)", count.vacuous) : "");
+    writer.line("  {:<12} {:>6} outputs {:>12} elements   largest error {:.3g} of the bound{}", count.op, count.outputs, count.elements,
+                count.ratio_max, count.vacuous > 0 ? fmt::format(", {} elements not judged (vacuous bound)", count.vacuous) : "");
   writer.line("");
   writer.line("{}", writer.bold("not tested"));
   for (const auto& text : verdict.not_tested) writer.line("  {}", text);

@@ -8,7 +8,7 @@ namespace culprit {
 
 struct TextOptions {
   bool colour = false;
-  bool explain = false;   // also: why each experiment was chosen
+  bool explain = false;  // also: why each experiment was chosen
 };
 
 [[nodiscard]] std::string to_text(const Verdict& verdict, const TextOptions& options = {});

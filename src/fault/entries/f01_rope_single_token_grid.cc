@@ -35,7 +35,9 @@ FaultEntry f01_rope_single_token_grid() {
   return {.id = "F01",
           .ops = {Op::rope},
           .title = "single-token RoPE rotates only index 0 of dimension 0",
-          .mechanism = "the single-token path leaves dimension 0 out of its grid: only index 0 of dimension 0 is rotated, the rest of the output is never written",
+          .mechanism =
+              "the single-token path leaves dimension 0 out of its grid: only index 0 of dimension 0 is rotated, the rest of the output is "
+              "never written",
           .trigger = "one token, offset with one element, row-contiguous input; rank 4: rows > 0, rank 3 after a collapse: heads > 0",
           .public_example = "mlx 3494, mlx-rs 359",
           .parameters = {{"content", {"input", "zero", "stale", "nan"}}},

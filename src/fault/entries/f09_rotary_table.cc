@@ -57,7 +57,9 @@ FaultEntry f09_rotary_table() {
   return {.id = "F09",
           .ops = {Op::rope},
           .title = "rotary positions and table are computed in the tensor's dtype, or without scaling",
-          .mechanism = "positions, frequencies, angles, cos and sin are each rounded to the 16-bit dtype, so distinct positions collapse and the rotation is of another angle",
+          .mechanism =
+              "positions, frequencies, angles, cos and sin are each rounded to the 16-bit dtype, so distinct positions collapse and the "
+              "rotation is of another angle",
           .trigger = "dtype bf16 or f16 (table=dtype); a model with rope scaling (table=unscaled)",
           .public_example = "mlx 2791, mlxcel 1358",
           .parameters = {{"table", {"dtype", "unscaled"}}},
