@@ -82,10 +82,17 @@ std::vector<Observation> Exploration::observations(const Graph& graph, Op kind) 
 }
 
 std::vector<RecordedOp> Exploration::records(const Graph& graph, Op kind) const {
+  // A variant is another implementation of the op: one that is never wrong says nothing of how the wrong one fails.
+  std::set<std::string> wrong_variants;
+  for (const auto& run : runs)
+    for (const auto& op : run.report.ops)
+      if (graph.nodes()[static_cast<std::size_t>(op.node)].op == kind && op.judgement == Judgement::corruption)
+        wrong_variants.insert(variant_of(run.arm.plan, kind));
   std::vector<RecordedOp> all;
   for (const auto& run : runs)
     for (const auto& op : run.report.ops) {
       if (graph.nodes()[static_cast<std::size_t>(op.node)].op != kind || op.judgement == Judgement::not_tested) continue;
+      if (!wrong_variants.contains(variant_of(run.arm.plan, kind))) continue;
       all.push_back({run.made.trace.get(), op.step, op.node, op.judgement == Judgement::corruption});
     }
   return all;
