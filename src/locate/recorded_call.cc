@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "audit/items.h"
 #include "engine/plan.h"
 
 namespace culprit {
@@ -32,26 +33,6 @@ Tensor with_layout(const Tensor& values, const Layout& layout, double unknown) {
   return wrapped ? *std::move(wrapped) : values;
 }
 
-namespace {
-
-Result<std::vector<std::vector<int>>> tokens_of(const Trace& trace, const Coordinates& at) {
-  CULPRIT_TRY(const auto plan_json, get_field<Json>(trace.header(), "plan", "trace header"));
-  CULPRIT_TRY(const auto plan, run_plan_from_json(plan_json));
-  std::vector<std::vector<int>> tokens;
-  for (std::size_t row = 0; row < at.position.size(); ++row) {
-    auto& ids = tokens.emplace_back();
-    for (const auto position : at.position[row]) {
-      const auto index = position - plan.position_base;
-      if (row >= plan.sequences.size() || index < 0 || index >= static_cast<std::int64_t>(plan.sequences[row].size()))
-        return fail("trace-invalid", fmt::format("row {} holds position {}, which the plan's sequence does not reach", row, position));
-      ids.push_back(plan.sequences[row][static_cast<std::size_t>(index)]);
-    }
-  }
-  return tokens;
-}
-
-}  // namespace
-
 Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Trace& trace, int step, const Node& node) {
   const auto* output = trace.find(step, node.output);
   if (output == nullptr) return fail("tap-unknown", fmt::format("{} was not recorded at step {}", node.output, step));
@@ -69,7 +50,9 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
   call.context.facts = &model.facts();
   call.context.at = output->at;
   if (node.op == Op::embedding) {
-    CULPRIT_TRY(call.context.tokens, tokens_of(trace, output->at));
+    CULPRIT_TRY(const auto plan_json, get_field<Json>(trace.header(), "plan", "trace header"));
+    CULPRIT_TRY(const auto fed, run_plan_from_json(plan_json));
+    CULPRIT_TRY(call.context.tokens, tokens_at(fed, output->at));
   }
   if (!node.weight.empty()) {
     CULPRIT_TRY(call.context.weight, weights.dense(node.weight));
