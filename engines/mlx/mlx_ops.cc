@@ -96,7 +96,7 @@ constexpr OpVariant kVariants[] = {
     {Op::rope, "composed", "f32", rope_composed},
     {Op::sdpa, "fused", "f32", sdpa_fused},
     {Op::sdpa, "composed", "f32", sdpa_composed},
-    {Op::swiglu, "composed", "f32", swiglu_composed},
+    {Op::swiglu, "composed", "dtype", swiglu_composed},  // MLX's sigmoid rounds exp, 1 + exp, 1 / and 1 - each
     {Op::add, "eager", "f32", add_eager},
 };
 

@@ -11,18 +11,22 @@ namespace culprit::mlx_engine {
 struct OpVariant {
   Op op;
   const char* name;
-  const char* accumulate;  // "f32", or "dtype": MLX adds up in the tensor's own dtype
+  const char* accumulate;  // "f32", or "dtype": MLX rounds the steps inside to the tensor's own dtype
   Result<mx::array> (*run)(const kit::OpRequest& request);
 };
 
 /// The default of each op stands first among its own.
-///   embedding.take          take(weight, ids)
-///   rms_norm.fused          fast::rms_norm                      rms_norm.composed   f32: x * rsqrt(mean(x^2) + epsilon) * weight, one
-///   rounding linear.dense            matmul(x, weight^T), weight^T a view of [out, in] linear.quantized        quantized_matmul; scales
-///   and biases in the dtype of x, as MLX's own checkpoints have them rope.fused              fast::rope rope.composed       f32:
-///   positions, angles, cos, sin, rotation; one rounding sdpa.fused              fast::scaled_dot_product_attention  sdpa.composed f32:
-///   matmul, additive mask, softmax, matmul; one rounding swiglu.composed         gate * sigmoid(gate) * up, as mlx_lm has it add.eager x +
-///   y
+///   embedding.take     take(weight, ids)
+///   rms_norm.fused     fast::rms_norm
+///   rms_norm.composed  f32: x * rsqrt(mean(x^2) + epsilon) * weight, one rounding
+///   linear.dense       matmul(x, weight^T), weight^T a view of [out, in]
+///   linear.quantized   quantized_matmul; scales and biases in the dtype of x, as MLX's own checkpoints have them
+///   rope.fused         fast::rope
+///   rope.composed      f32: positions, angles, cos, sin, rotation; one rounding
+///   sdpa.fused         fast::scaled_dot_product_attention
+///   sdpa.composed      f32: matmul, additive mask, softmax, matmul; one rounding
+///   swiglu.composed    gate * sigmoid(gate) * up, as mlx_lm has it
+///   add.eager          x + y
 [[nodiscard]] std::span<const OpVariant> op_variants();
 /// nullptr when there is no such variant.
 [[nodiscard]] const OpVariant* find_variant(Op op, std::string_view name);

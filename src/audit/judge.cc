@@ -155,7 +155,7 @@ void judge(const Bounded& expected, const Tensor& actual, OpAudit& audit) {
   if (vanished)
     audit.reason = fmt::format("sigmoid underflows to 0 in {} where exp(-x) overflows (x < {:.2f})", name_of(dtype), -std::log(threshold));
   else if (rounded)
-    audit.reason = fmt::format("accumulates in {}, as declared, and not in f32", name_of(dtype));
+    audit.reason = fmt::format("its steps are rounded to {}, as declared, and not to f32", name_of(dtype));
   conclude(audit);
 }
 

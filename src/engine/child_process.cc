@@ -111,8 +111,8 @@ int spawn(std::vector<std::string> argv, std::vector<std::string> environment, c
   posix_spawnattr_setsigdefault(&attributes, &to_default);
   posix_spawnattr_setpgroup(&attributes, 0);
   int flags = POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-#ifdef POSIX_SPAWN_CLOEXEC_DEFAULT  // where descriptors cannot be born close-on-exec, another thread's child could inherit ours and keep
-                                    // them open
+#ifdef POSIX_SPAWN_CLOEXEC_DEFAULT
+  // Where descriptors cannot be born close-on-exec, another thread's child could inherit ours and keep them open.
   flags |= POSIX_SPAWN_CLOEXEC_DEFAULT;
 #endif
   posix_spawnattr_setflags(&attributes, static_cast<short>(flags));
