@@ -13,29 +13,23 @@
 #include "decode/model.h"
 #include "engine/driver_process.h"
 #include "engine/plan.h"
-#include "engine/registry.h"
 #include "format/safetensors.h"
+#include "installed.h"
 
 namespace culprit {
 namespace {
 namespace fs = std::filesystem;
 constexpr std::chrono::seconds kLimit(120);
 
-std::optional<Registry> registry() {
-  const char* home = std::getenv("CULPRIT_HOME");
-  if (home == nullptr) return std::nullopt;
-  return Registry(home, CULPRIT_SOURCE_DIR, CULPRIT_BINARY_DIR, CULPRIT_BINARY_DIR "/bin");
-}
-
 std::vector<EngineInfo> mlx_engines() {
   std::vector<EngineInfo> engines;
-  if (const auto home = registry())
-    for (const auto& listed : home->engines())
-      if (listed.name == "mlx") {
-        auto engine = home->engine(listed.spec());  // stale or changed engines must fail, not be passed over
-        EXPECT_TRUE(engine) << to_string(engine.error());
-        if (engine) engines.push_back(std::move(*engine));
-      }
+  const auto home = installed();
+  for (const auto& listed : home.engines())
+    if (listed.name == "mlx") {
+      auto engine = home.engine(listed.spec());  // stale or changed engines must fail, not be passed over
+      EXPECT_TRUE(engine) << to_string(engine.error());
+      if (engine) engines.push_back(std::move(*engine));
+    }
   return engines;
 }
 
@@ -201,7 +195,7 @@ Result<double> worst_ratio(DriverProcess& driver, const fs::path& folder, const 
 
 TEST(MlxOps, AreWithinTheAuditsBoundsInEveryRelease) {
   const auto engines = mlx_engines();
-  if (engines.empty()) GTEST_SKIP() << "no MLX release is installed in CULPRIT_HOME";
+  if (engines.empty()) CULPRIT_NOT_INSTALLED("no MLX release is installed in CULPRIT_HOME");
   for (const auto& engine : engines) {
     TestDir folder;
     auto driver = DriverProcess::start({engine.argv, folder / "driver"});
@@ -229,7 +223,7 @@ TEST(MlxOps, AreWithinTheAuditsBoundsInEveryRelease) {
 
 TEST(MlxLayouts, AnOpSeesTheStridesItIsGiven) {
   const auto engines = mlx_engines();
-  if (engines.empty()) GTEST_SKIP() << "no MLX release is installed in CULPRIT_HOME";
+  if (engines.empty()) CULPRIT_NOT_INSTALLED("no MLX release is installed in CULPRIT_HOME");
   std::mt19937_64 source(7);
   for (const auto& engine : engines) {
     TestDir folder;
@@ -270,9 +264,9 @@ TEST(MlxLayouts, AnOpSeesTheStridesItIsGiven) {
 /// exactly so.
 TEST(MlxLoader, ReadsTheCheckpointAsItIsOrWithItsKnownDefect) {
   const auto engines = mlx_engines();
-  if (engines.empty()) GTEST_SKIP() << "no MLX release is installed in CULPRIT_HOME";
-  const auto path = registry()->model("smollm2");
-  if (!path) GTEST_SKIP() << "model smollm2 is not installed in CULPRIT_HOME";
+  if (engines.empty()) CULPRIT_NOT_INSTALLED("no MLX release is installed in CULPRIT_HOME");
+  const auto path = installed().model("smollm2");
+  if (!path) CULPRIT_NOT_INSTALLED("model smollm2 is not installed in CULPRIT_HOME");
   const auto model = Model::open(*path);
   ASSERT_TRUE(model) << to_string(model.error());
   std::map<std::string, std::pair<std::string, std::string>> expected;  // right, and as the defect reads it

@@ -27,12 +27,12 @@ std::vector<double> bounds_of(const BoundCall& call) {
 }
 
 Result<Bounded> bounded_linear_node(const Node& node, const Array& input, const NodeContext& context, DType dtype,
-                                    const Arithmetic& arithmetic) {
+                                    const Arithmetic& arithmetic, const Tensor& magnitude) {
   const Array x = input.shape.size() == 4 ? merge_heads(input) : input;
   const auto& weight = context.weight;
   if (weight.rank() != 2 || x.shape.size() != 3 || x.shape[2] != weight.dim(1))
     return fail("tensor-layout", node.output + ": the input is " + to_string(x.shape) + " and the weight " + to_string(weight.shape()));
-  auto done = bounded_linear(x.values, x.shape[0] * x.shape[1], weight.contiguous(), {}, dtype, arithmetic);
+  auto done = bounded_linear(x.values, x.shape[0] * x.shape[1], weight.contiguous(), magnitude, dtype, arithmetic);
   const Shape shape = {x.shape[0], x.shape[1], weight.dim(0)};
   const auto arranged = [&](std::vector<double> values) {
     Array array{shape, std::move(values)};
@@ -48,10 +48,10 @@ Result<Bounded> bounded_linear_node(const Node& node, const Array& input, const 
 }  // namespace
 
 Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype,
-                             const Arithmetic& arithmetic) {
+                             const Arithmetic& arithmetic, const Tensor& magnitude) {
   if (node.op == Op::linear) {
     if (inputs.size() != 1) return fail("tensor-layout", node.output + ": expected 1 input, actual " + std::to_string(inputs.size()));
-    return bounded_linear_node(node, inputs.front(), context, dtype, arithmetic);
+    return bounded_linear_node(node, inputs.front(), context, dtype, arithmetic, magnitude);
   }
   Bounded bounded;
   CULPRIT_TRY(bounded.value, evaluate_node(node, inputs, context));

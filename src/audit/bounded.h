@@ -15,8 +15,9 @@ struct Bounded {
   std::vector<bool> may_vanish;  // elements that may be 0 instead, at the price of precision; empty when none
 };
 
-/// `inputs` and `context` as for evaluate_node; `dtype` is the dtype of the output.
+/// `inputs` and `context` as for evaluate_node; `dtype` is the dtype of the output. `magnitude`: of a linear op whose weight is computed from
+/// parts (QuantizedValues).
 [[nodiscard]] Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype,
-                                           const Arithmetic& arithmetic);
+                                           const Arithmetic& arithmetic, const Tensor& magnitude = {});
 
 }  // namespace culprit

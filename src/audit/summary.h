@@ -1,5 +1,5 @@
 #pragma once
-// How tight the bounds are: the largest error / bound by op and dtype. docs/bounds.md is made from it.
+// How tight the bounds are: the largest error / bound by op, variant and dtype. docs/bounds.md is made from it (scripts/null-campaign).
 #include <string>
 #include <vector>
 
@@ -11,7 +11,8 @@ struct BoundSummary {
   Op op = Op::add;
   std::string variant;
   DType dtype = DType::f32;
-  std::int64_t judged = 0;  // elements: within or outside, not vacuous
+  std::int64_t outputs = 0;  // op outputs: a tap at a step
+  std::int64_t judged = 0;   // elements: within or outside, not vacuous
   std::int64_t vacuous = 0;
   std::int64_t precision = 0;
   std::int64_t over = 0;
@@ -19,14 +20,10 @@ struct BoundSummary {
   double rounding_ratio_max = 0;  // the same where one rounding to the dtype is at least a quarter of the bound
   bool rounding_seen = false;
 
-  [[nodiscard]] double vacuous_share() const;
-  /// A bound that is never above 0.1 where one rounding dominates is wider than it has to be, or its data too tame.
-  [[nodiscard]] bool looks_loose() const { return rounding_seen && rounding_ratio_max <= 0.1; }
+  [[nodiscard]] std::string name() const;  // "linear.quantized"
 };
 
 /// One summary for each op, variant and dtype that was tested, in the order of all_ops().
-[[nodiscard]] std::vector<BoundSummary> summarise(const Graph& graph, const std::vector<AuditReport>& reports);
-/// A Markdown table, a row a summary; rows that look loose are marked.
-[[nodiscard]] std::string to_markdown(const std::vector<BoundSummary>& summaries);
+[[nodiscard]] std::vector<BoundSummary> summarise(const Graph& graph, const std::vector<const AuditReport*>& reports);
 
 }  // namespace culprit

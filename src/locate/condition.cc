@@ -24,12 +24,14 @@ std::vector<Predicate> candidates(const std::vector<Observation>& bad, bool coll
   const auto offer = [&](std::string text, std::function<bool(const Observation&)> holds) {
     if (all(holds)) list.push_back({std::move(text), std::move(holds)});
   };
-  std::int64_t position_min = std::numeric_limits<std::int64_t>::max(), cached_min = position_min, tokens_min = position_min;
+  std::int64_t position_min = std::numeric_limits<std::int64_t>::max(), cached_min = position_min, tokens_min = position_min,
+               slot_min = position_min;
   std::set<int> layers;
   std::set<std::string> roles, variants, caches;
   for (const auto& o : bad) {
     position_min = std::min(position_min, o.position);
     cached_min = std::min(cached_min, o.cached);
+    slot_min = std::min(slot_min, o.slot);
     tokens_min = std::min(tokens_min, o.tokens);
     layers.insert(o.layer);
     roles.insert(o.role);
@@ -41,6 +43,7 @@ std::vector<Predicate> candidates(const std::vector<Observation>& bad, bool coll
   offer(fmt::format("layer in {{{}}}", fmt::join(layers, ", ")), [layers](const Observation& o) { return layers.contains(o.layer); });
   if (position_min > 0)
     offer(fmt::format("position >= {}", position_min), [position_min](const Observation& o) { return o.position >= position_min; });
+  if (slot_min > 0) offer(fmt::format("slot >= {}", slot_min), [slot_min](const Observation& o) { return o.slot >= slot_min; });
   if (caches.size() == 1)
     offer(fmt::format("{} cache", *caches.begin()), [caches](const Observation& o) { return caches.contains(o.cache); });
   offer("token index > 0", [](const Observation& o) { return o.token > 0; });

@@ -24,8 +24,9 @@ struct Observation {
   int row = 0;
   int head = -1;
   int heads = 1;
-  int token = 0;
-  std::int64_t position = 0;
+  int token = 0;               // index in the step; 0 for a cache
+  std::int64_t position = -1;  // of the token in its sequence; -1 for a cache
+  std::int64_t slot = -1;      // of a cache; -1 for other ops
 
   /// Index along dimension 0 of the tensor as the op got it: the row, or row * heads + head after a collapse to rank 3.
   [[nodiscard]] std::int64_t dim0() const { return rank == 3 ? std::int64_t{row} * heads + head : row; }

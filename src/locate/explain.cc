@@ -22,21 +22,32 @@ struct Prepared {
   Bounded right;  // float64 value and bound of the right op
   std::vector<double> observed;
   std::vector<double> rounded;  // right value rounded once
+  Arithmetic arithmetic;
+  Tensor magnitude;  // of a weight that the engine computes from parts
   bool bad = false;
 };
 
-Result<Bounded> bounded_call(const OpCall& call, const AuditOptions& options) {
+Arithmetic arithmetic_of(Op op, const std::string& variant, const AuditOptions& options) {
+  const std::string name(name_of(op));
+  for (const auto& key : {name + "." + variant, name})
+    if (const auto declared = options.arithmetic.find(key); declared != options.arithmetic.end()) return declared->second;
+  return {};
+}
+
+Result<Bounded> bounded_call(const OpCall& call, const Prepared& record) {
   std::vector<Array> inputs;
   for (const auto& input : call.inputs) inputs.push_back(to_array(input));
-  const auto declared = options.arithmetic.find(
-      std::string(name_of(call.node->op)));  // the default variant: records of others are compared too, with its bound
-  return bounded_node(*call.node, inputs, call.context, call.dtype, declared == options.arithmetic.end() ? Arithmetic{} : declared->second);
+  return bounded_node(*call.node, inputs, call.context, call.dtype, record.arithmetic, record.magnitude);
+}
+
+bool within(const Bounded& legal, std::size_t i, double observed) {
+  return std::abs(legal.value.values[i] - observed) <= legal.bound[i] ||
+         (observed == 0 && !legal.may_vanish.empty() && legal.may_vanish[i]);
 }
 
 // What one hypothesis says of one record. Elements of the storage that the trace does not know are NaN in the prediction only where the
 // observation cannot contradict it; they count as unmatched, so that nothing is explained by ignorance.
-Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const Prepared& record, const AuditOptions& options,
-                          PredictionScore& score) {
+Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const Prepared& record, PredictionScore& score) {
   CULPRIT_TRY(const auto broken, entry.breaks(spec, record.call));
   const auto count = static_cast<std::int64_t>(record.observed.size());
   score.records += 1;
@@ -46,7 +57,7 @@ Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const 
   if (broken) {
     predicted = broken->output.values();
     if (broken->altered) {
-      CULPRIT_TRY(altered, bounded_call(*broken->altered, options));
+      CULPRIT_TRY(altered, bounded_call(*broken->altered, record));
     }
   }
   bool all = true;
@@ -57,11 +68,11 @@ Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const 
     if (changes) {
       match = same_value(predicted[i], observed);
       score.exact += match;
-      if (!match && altered) match = std::abs(altered->value.values[i] - observed) <= altered->bound[i];
+      if (!match && altered) match = within(*altered, i, observed);
       score.changed += 1;
       score.changed_matched += match;
     } else {
-      match = same_value(record.rounded[i], observed) || std::abs(record.right.value.values[i] - observed) <= record.right.bound[i];
+      match = same_value(record.rounded[i], observed) || within(record.right, i, observed);
     }
     score.matched += match;
     all = all && match;
@@ -76,7 +87,12 @@ Result<std::vector<Prepared>> prepare(const Model& model, UsedWeights& weights, 
     const auto& node = model.graph().nodes()[static_cast<std::size_t>(record.node)];
     Prepared item;
     CULPRIT_TRY(item.call, recorded_call(model, weights, *record.trace, record.step, node));
-    CULPRIT_TRY(item.right, bounded_call(item.call, options));
+    item.arithmetic = arithmetic_of(node.op, record.variant, options);
+    if (record.variant == "quantized" && !node.weight.empty()) {
+      CULPRIT_TRY(const auto packed, weights.quantized(node.weight));
+      if (packed) item.magnitude = packed->magnitude;
+    }
+    CULPRIT_TRY(item.right, bounded_call(item.call, item));
     CULPRIT_TRY(const auto observed, record.trace->tensor(*record.trace->find(record.step, node.output)));
     item.observed = observed.values();
     item.rounded = item.call.result.values();
@@ -96,7 +112,39 @@ std::vector<RecordedOp> spread(const std::vector<RecordedOp>& records, bool bad,
   return chosen;
 }
 
+Result<PredictionScore> total_score(const FaultSpec& spec, const std::vector<Prepared>& records) {
+  const auto* entry = find_fault(spec.id);
+  if (entry == nullptr) return fail("fault-unknown", fmt::format("there is no fault '{}'", spec.id));
+  std::vector<PredictionScore> scores(records.size());
+  std::mutex guard;
+  std::optional<Error> error;
+  parallel_for(records.size(), 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i)
+      if (auto done = score_record(spec, *entry, records[i], scores[i]); !done) {
+        const std::lock_guard lock(guard);
+        error = done.error();
+      }
+  });
+  if (error) return tl::unexpected(*error);
+  PredictionScore total{.fault = spec.text()};
+  for (const auto& score : scores) {
+    total.records += score.records;
+    total.elements += score.elements;
+    total.matched += score.matched;
+    total.changed += score.changed;
+    total.changed_matched += score.changed_matched;
+    total.exact += score.exact;
+  }
+  return total;
+}
+
 }  // namespace
+
+Result<PredictionScore> predict(const Model& model, UsedWeights& weights, const FaultSpec& spec, const std::vector<RecordedOp>& records,
+                                const AuditOptions& options) {
+  CULPRIT_TRY(const auto prepared, prepare(model, weights, records, options));
+  return total_score(spec, prepared);
+}
 
 Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, const std::vector<RecordedOp>& records,
                             const AuditOptions& options) {
@@ -112,7 +160,7 @@ Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, con
     PredictionScore score{.fault = spec.text()};
     bool all = true;
     for (const auto& record : screen) {
-      CULPRIT_TRY(const bool matches, score_record(spec, *entry, record, options, score));
+      CULPRIT_TRY(const bool matches, score_record(spec, *entry, record, score));
       all = all && matches;
     }
     if (score.changed == 0) continue;  // its trigger is never met in these runs
@@ -127,27 +175,7 @@ Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, con
   if (!survivors.empty()) {
     CULPRIT_TRY(const auto all_records, prepare(model, weights, records, options));
     for (const auto& spec : survivors) {
-      const auto* entry = find_fault(spec.id);
-      std::vector<PredictionScore> scores(all_records.size());
-      std::mutex guard;
-      std::optional<Error> error;
-      parallel_for(all_records.size(), 1, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i)
-          if (auto done = score_record(spec, *entry, all_records[i], options, scores[i]); !done) {
-            const std::lock_guard lock(guard);
-            error = done.error();
-          }
-      });
-      if (error) return tl::unexpected(*error);
-      PredictionScore total{.fault = spec.text()};
-      for (const auto& score : scores) {
-        total.records += score.records;
-        total.elements += score.elements;
-        total.matched += score.matched;
-        total.changed += score.changed;
-        total.changed_matched += score.changed_matched;
-        total.exact += score.exact;
-      }
+      CULPRIT_TRY(const auto total, total_score(spec, all_records));
       explanation.scores.push_back(total);
       if (total.complete())
         explanation.accepted.push_back(spec);

@@ -17,6 +17,7 @@ struct RecordedOp {
   int step = 0;
   int node = 0;  // index in the graph
   bool bad = false;
+  std::string variant;  // of the op
 };
 
 struct Explanation {
@@ -24,6 +25,10 @@ struct Explanation {
   std::vector<PredictionScore> scores;  // of every hypothesis whose trigger was met, best first
   std::vector<std::string> rejected;    // "F08: predicts 576 of 4,608 elements wrongly"
 };
+
+/// How well `spec` predicts `records`, from their own recorded inputs.
+[[nodiscard]] Result<PredictionScore> predict(const Model& model, UsedWeights& weights, const FaultSpec& spec,
+                                              const std::vector<RecordedOp>& records, const AuditOptions& options);
 
 /// Matches within legal arithmetic: a model that copies must match bit for bit; one that computes from other inputs within the op's own
 /// bound at those inputs. Bad records are tried first, so that most models fall after a few.

@@ -58,13 +58,17 @@ Observation observe(const AuditedRun& run, const Graph& graph, const OpAudit& op
   o.variant = variant_of(run.arm.plan, node.op);
   o.tokens = record->at.tokens();
   o.base = run.arm.plan.position_base;
-  o.cached = record->at.slot.empty() ? 0 : static_cast<std::int64_t>(record->at.slot[0].size()) - o.tokens;
+  if (!record->at.slot.empty())
+    o.cached = std::ranges::count_if(record->at.slot[0], [](auto position) { return position >= 0; }) - o.tokens;
   o.row = cell.row;
   o.head = cell.head;
   o.heads = cell.head < 0 ? 1 : static_cast<int>(record->layout.shape[1]);
+  if (node.op == Op::cache_write) {
+    o.slot = cell.token;
+    return o;
+  }
   o.token = cell.token;
-  const auto& positions = node.op == Op::cache_write ? record->at.slot : record->at.position;
-  o.position = positions[static_cast<std::size_t>(cell.row)][static_cast<std::size_t>(cell.token)];
+  o.position = record->at.position[static_cast<std::size_t>(cell.row)][static_cast<std::size_t>(cell.token)];
   return o;
 }
 
@@ -90,11 +94,16 @@ std::vector<RecordedOp> Exploration::records(const Graph& graph, Op kind) const 
         wrong_variants.insert(variant_of(run.arm.plan, kind));
   std::vector<RecordedOp> all;
   for (const auto& run : runs)
-    for (const auto& op : run.report.ops) {
-      if (graph.nodes()[static_cast<std::size_t>(op.node)].op != kind || op.judgement == Judgement::not_tested) continue;
-      if (!wrong_variants.contains(variant_of(run.arm.plan, kind))) continue;
-      all.push_back({run.made.trace.get(), op.step, op.node, op.judgement == Judgement::corruption});
-    }
+    if (wrong_variants.contains(variant_of(run.arm.plan, kind)))
+      for (auto& record : records_of(run, graph, kind)) all.push_back(std::move(record));
+  return all;
+}
+
+std::vector<RecordedOp> records_of(const AuditedRun& run, const Graph& graph, Op kind) {
+  std::vector<RecordedOp> all;
+  for (const auto& op : run.report.ops)
+    if (graph.nodes()[static_cast<std::size_t>(op.node)].op == kind && op.judgement != Judgement::not_tested)
+      all.push_back({run.made.trace.get(), op.step, op.node, op.judgement == Judgement::corruption, op.variant});
   return all;
 }
 

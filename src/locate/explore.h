@@ -34,6 +34,9 @@ struct Exploration {
   [[nodiscard]] std::vector<RecordedOp> records(const Graph& graph, Op op) const;
 };
 
+/// Every recorded output of `op` in one run.
+[[nodiscard]] std::vector<RecordedOp> records_of(const AuditedRun& run, const Graph& graph, Op op);
+
 /// Arithmetic that the engine's hello declares, by op, for the variants of `plan`.
 [[nodiscard]] AuditOptions audit_options(const Json& hello);
 

@@ -146,8 +146,8 @@ class Finder {
     Defect defect;
     defect.op = "load";
     defect.taps = {"w.**"};
-    defect.layers = fmt::format("{} tensors", check.wrong.size());
-    defect.condition = fmt::format("block type {}", check.wrong_types);
+    defect.layers = fmt::format("{} of {} tensors", check.wrong.size(), check.tensors);
+    defect.condition = fmt::format("block type {}", check.wrong_kinds);
     defect.wrong_side = fmt::format("{}: what its loader holds differs from the checkpoint's own bytes", options_.engine.spec());
     for (const auto& rejected : check.rejected) defect.ruled_out.push_back({rejected, {}});
     const auto arm = arm_named("prefill").plan;
@@ -237,29 +237,20 @@ class Finder {
   }
 
   void count_audits() {
-    std::map<Op, AuditCount> counts;
+    std::vector<const AuditReport*> reports;
     std::set<std::string> reasons;
-    for (const auto& run : exploration_.runs)
-      for (const auto& op : run.report.ops) {
-        const auto& node = model_.graph().nodes()[static_cast<std::size_t>(op.node)];
-        if (op.judgement == Judgement::not_tested) {
-          reasons.insert(fmt::format("{}: {}", name_of(node.op), op.reason));
-          continue;
-        }
-        auto& count = counts[node.op];
-        count.op = name_of(node.op);
-        ++count.outputs;
-        count.elements += op.count;
-        count.vacuous += op.vacuous;
-        if (!(op.ratio_max <= count.ratio_max)) count.ratio_max = op.ratio_max;
-      }
-    for (const auto& [op, count] : counts) {
-      verdict_.audited.push_back(count);
-      if (count.vacuous > 0)
-        verdict_.not_tested.push_back(
-            fmt::format("{}: {} of {} elements have a bound as large as the result; there only the relations between arms judge", count.op,
-                        count.vacuous, count.elements));
+    for (const auto& run : exploration_.runs) {
+      reports.push_back(&run.report);
+      for (const auto& op : run.report.ops)
+        if (op.judgement == Judgement::not_tested)
+          reasons.insert(fmt::format("{}: {}", name_of(model_.graph().nodes()[static_cast<std::size_t>(op.node)].op), op.reason));
     }
+    verdict_.audited = summarise(model_.graph(), reports);
+    for (const auto& summary : verdict_.audited)
+      if (summary.vacuous > 0)
+        verdict_.not_tested.push_back(
+            fmt::format("{}: {} of {} elements have a bound as large as the result; there only the relations between arms judge",
+                        summary.name(), summary.vacuous, summary.judged + summary.vacuous));
     for (const auto& reason : reasons) verdict_.not_tested.push_back(reason);
   }
 
@@ -315,7 +306,7 @@ class Finder {
     }
     CULPRIT_CHECK(attempt_proof(op, condition, explained, defect));
     if (explained) CULPRIT_CHECK(try_contents(op, *explained, defect));
-    CULPRIT_CHECK(scan_condition(op, defect));
+    CULPRIT_CHECK(scan_condition(op, condition, defect));
     rule_out_others(op, defect);
     verdict_.defects.push_back(std::move(defect));
     return {};
@@ -435,25 +426,25 @@ class Finder {
   }
 
   // Settings that the arms hold fixed, varied on the op alone: dtype and position.
-  Result<void> scan_condition(Op op, Defect& defect) {
+  Result<void> scan_condition(Op op, Condition condition, Defect& defect) {
     if (op != Op::rope) return {};
     CULPRIT_TRY(const auto scan, scan_rope(*session_, model_, exploration_, planted(), options_.dtype));
     for (const auto& note : scan.notes) defect.condition_notes.push_back(note);
-    if (!scan.condition.empty())
-      defect.condition = defect.condition == "always" ? scan.condition : scan.condition + " and " + defect.condition;
+    if (!scan.tried) return {};
+    // The op alone was tried at every position, the arms only at a few: its smallest position stands for theirs.
+    std::erase_if(condition.predicates, [](const std::string& predicate) { return predicate.starts_with("position >="); });
+    if (!scan.condition.empty()) condition.predicates.insert(condition.predicates.begin(), scan.condition);
+    defect.condition = condition.text();
     return {};
   }
 
   void rule_out_others(Op op, Defect& defect) const {
-    for (const auto& count : verdict_.audited) {
-      const auto kind = parse_op(count.op);
-      if (!kind || *kind == op) continue;
-      const auto corrupted = exploration_.corrupted_ops(model_.graph());
-      if (std::ranges::find(corrupted, *kind) != corrupted.end()) continue;
-      defect.ruled_out.push_back({fmt::format("{}: {} outputs, {} elements, none outside its bound (largest error {:.2f} of it)", count.op,
-                                              count.outputs, count.elements, count.ratio_max),
-                                  {}});
-    }
+    const auto corrupted = exploration_.corrupted_ops(model_.graph());
+    for (const auto& summary : verdict_.audited)
+      if (summary.op != op && std::ranges::find(corrupted, summary.op) == corrupted.end())
+        defect.ruled_out.push_back({fmt::format("{}: {} outputs, {} elements, none outside its bound (largest error {:.2f} of it)",
+                                                summary.name(), summary.outputs, summary.judged, summary.ratio_max),
+                                    {}});
     if (!weights_note_.empty())
       defect.ruled_out.push_back({weights_note_ + (verdict_.defects.empty() ? "" : "; right ones were handed in for these runs"), {}});
   }

@@ -105,9 +105,13 @@ Result<OpScan> scan_rope(Session& session, const Model& model, const Exploration
   std::vector<std::string_view> wrong_dtypes;
   for (const auto& [tried, first] : smallest)
     if (first) wrong_dtypes.push_back(name_of(tried));
-  if (wrong_dtypes.size() < smallest.size()) scan.condition = fmt::format("dtype {} and ", fmt::join(wrong_dtypes, " or "));
-  scan.condition += fmt::format("position >= {}", *smallest[dtype]);
-  if (wrong_dtypes.size() < smallest.size()) scan.condition += fmt::format(" (in {})", name_of(dtype));
+  scan.tried = true;
+  std::vector<std::string> predicates;
+  const bool of_dtype = wrong_dtypes.size() < smallest.size();
+  if (of_dtype) predicates.push_back(fmt::format("dtype {}", fmt::join(wrong_dtypes, " or ")));
+  if (*smallest[dtype] > 0)
+    predicates.push_back(fmt::format("position >= {}{}", *smallest[dtype], of_dtype ? fmt::format(" (in {})", name_of(dtype)) : ""));
+  scan.condition = fmt::format("{}", fmt::join(predicates, " and "));
   return scan;
 }
 

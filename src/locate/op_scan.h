@@ -9,7 +9,8 @@
 namespace culprit {
 
 struct OpScan {
-  std::string condition;  // "dtype bf16 or f16 and position >= 3", or empty when nothing was learnt
+  bool tried = false;     // the op alone is wrong in the run's dtype, so the condition below is known
+  std::string condition;  // "dtype bf16 or f16 and position >= 3"; empty: in every dtype and at every position
   std::vector<std::string> notes;
 };
 

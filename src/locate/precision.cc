@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "locate/relate.h"
 
@@ -37,17 +38,17 @@ Result<double> logits_effect(Session& session, const Graph& graph, Group& group)
 Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const Model& model, UsedWeights&,
                                                          const Exploration& exploration) {
   const auto& graph = model.graph();
-  std::map<std::pair<std::string, std::string>, Group> groups;
+  std::map<std::tuple<std::string, std::string, std::string>, Group> groups;  // op, variant, reason
   for (const auto& run : exploration.runs)
     for (const auto& op : run.report.ops) {
       if (op.precision == 0) continue;
       const auto& node = graph.nodes()[static_cast<std::size_t>(op.node)];
       const std::string name(name_of(node.op));
       const auto variant = run.arm.plan.variants.find(name);
-      auto& group = groups[{name, variant == run.arm.plan.variants.end() ? "" : variant->second}];
+      auto& group = groups[{name, variant == run.arm.plan.variants.end() ? "" : variant->second, op.reason}];
       group.finding.op = name;
       group.finding.elements += op.precision;
-      if (group.finding.reason.empty()) group.finding.reason = op.reason;
+      group.finding.reason = op.reason;
       group.roles.insert(tap_role(node.output));
       if (group.worst != nullptr && op.standard_ratio_max <= group.finding.ratio_max) continue;
       group.finding.ratio_max = op.standard_ratio_max;
@@ -55,8 +56,8 @@ Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const
     }
   std::vector<PrecisionFinding> findings;
   for (auto& [key, group] : groups) {
-    group.finding.condition =
-        fmt::format("dtype {}{}", name_of(session.loaded().dtype), key.second.empty() ? "" : fmt::format(", variant {}", key.second));
+    group.finding.condition = fmt::format("dtype {}{}", name_of(session.loaded().dtype),
+                                          std::get<1>(key).empty() ? "" : fmt::format(", variant {}", std::get<1>(key)));
     CULPRIT_TRY(group.finding.logits_effect_max, logits_effect(session, graph, group));
     findings.push_back(group.finding);
   }

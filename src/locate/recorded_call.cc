@@ -54,8 +54,18 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
     CULPRIT_TRY(const auto fed, run_plan_from_json(plan_json));
     CULPRIT_TRY(call.context.tokens, tokens_at(fed, output->at));
   }
+  const auto& plan = trace.header().at("plan");
+  const auto variants = plan.value("variants", Json::object());
   if (!node.weight.empty()) {
-    CULPRIT_TRY(call.context.weight, weights.dense(node.weight));
+    std::optional<QuantizedValues> packed;
+    if (variants.value(std::string(name_of(node.op)), "") == "quantized") {
+      CULPRIT_TRY(packed, weights.quantized(node.weight));
+    }
+    if (packed) {
+      call.context.weight = packed->value;
+    } else {
+      CULPRIT_TRY(call.context.weight, weights.dense(node.weight));
+    }
   }
   const auto* before = trace.find(step - 1, node.output);
   if (before != nullptr) {
@@ -69,12 +79,8 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
       call.context.cache = call.previous.sliced(2, 0, cached);
     }
   }
-  const auto& plan = trace.header().at("plan");
-  if (plan.contains("variants")) {
-    const auto& variants = plan.at("variants");
-    call.collapsed_rank = variants.value("rope.rank", "4") == "3" ? 3 : 4;
-    call.per_row_offset = variants.value("rope.offset", "scalar") == "per_row" && output->at.rows() > 1;
-  }
+  call.collapsed_rank = variants.value("rope.rank", "4") == "3" ? 3 : 4;
+  call.per_row_offset = variants.value("rope.offset", "scalar") == "per_row" && output->at.rows() > 1;
   std::vector<Array> inputs;
   for (const auto& input : call.inputs) inputs.push_back(to_array(input));
   CULPRIT_TRY(const auto value, evaluate_node(node, inputs, call.context));

@@ -61,6 +61,14 @@ Json to_json(const Defect& defect) {
           {"known", defect.known}};
 }
 
+Json to_json(const BoundSummary& summary) {
+  Json out = {{"op", name_of(summary.op)},      {"variant", summary.variant}, {"dtype", name_of(summary.dtype)},
+              {"outputs", summary.outputs},     {"judged", summary.judged},   {"vacuous", summary.vacuous},
+              {"precision", summary.precision}, {"over", summary.over},       {"ratio_max", json_number(summary.ratio_max)}};
+  if (summary.rounding_seen) out["rounding_ratio_max"] = json_number(summary.rounding_ratio_max);
+  return out;
+}
+
 Json to_json(const PrecisionFinding& finding) {
   return {{"op", finding.op},
           {"condition", finding.condition},
@@ -111,12 +119,7 @@ Json to_json(const Verdict& verdict) {
   out["relations"] = Json::array();
   for (const auto& relation : verdict.relations) out["relations"].push_back(to_json(relation));
   out["audited"] = Json::array();
-  for (const auto& count : verdict.audited)
-    out["audited"].push_back({{"op", count.op},
-                              {"outputs", count.outputs},
-                              {"elements", count.elements},
-                              {"vacuous", count.vacuous},
-                              {"ratio_max", json_number(count.ratio_max)}});
+  for (const auto& summary : verdict.audited) out["audited"].push_back(to_json(summary));
   out["compared"] = verdict.compared;
   out["not_tested"] = verdict.not_tested;
   out["decisions"] = verdict.decisions;

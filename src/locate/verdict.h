@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "audit/summary.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "locate/condition.h"
@@ -78,14 +79,6 @@ struct RelationOutcome {
   std::string refused;                                 // why the ledger refused the contrast, or empty
 };
 
-struct AuditCount {
-  std::string op;
-  std::int64_t outputs = 0;  // op outputs audited
-  std::int64_t elements = 0;
-  std::int64_t vacuous = 0;
-  double ratio_max = 0;
-};
-
 struct Verdict {
   static constexpr int kSchemaVersion = 1;
   Status status = Status::inconclusive;
@@ -94,7 +87,7 @@ struct Verdict {
   int explained = 0;  // defects whose mechanism is explained
   std::vector<PrecisionFinding> precision;
   std::vector<RelationOutcome> relations;
-  std::vector<AuditCount> audited;
+  std::vector<BoundSummary> audited;  // by op and variant
   std::vector<std::string> compared;
   std::vector<std::string> not_tested;
   std::vector<std::string> decisions;  // --explain: why each experiment was chosen

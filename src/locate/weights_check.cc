@@ -64,10 +64,14 @@ Result<WeightsCheck> check_weights(Session& session, const Model& model) {
     ++wrong;
     check.wrong.push_back(name);
   }
-  std::vector<std::string> types;
-  for (const auto& [type, counts] : by_type)
-    if (counts.first > 0) types.push_back(fmt::format("{} of {} {}", counts.first, counts.second, type));
+  std::vector<std::string> types, kinds;
+  for (const auto& [type, counts] : by_type) {
+    if (counts.first == 0) continue;
+    types.push_back(fmt::format("{} of {} {}", counts.first, counts.second, type));
+    kinds.push_back(type);
+  }
   check.wrong_types = fmt::format("{}", fmt::join(types, ", "));
+  check.wrong_kinds = fmt::format("{}", fmt::join(kinds, ", "));
   if (check.wrong.empty()) return check;
 
   for (const auto& fault : loader_faults()) {

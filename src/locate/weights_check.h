@@ -23,6 +23,7 @@ struct WeightsCheck {
   int tensors = 0;                 // compared
   std::vector<std::string> wrong;  // canonical names
   std::string wrong_types;         // "210 of 210 Q4_1"
+  std::string wrong_kinds;         // "Q4_1"
   double error_max = 0;            // largest |loaded - right|; known only with an explanation
   std::string error_where;         // tensor
   const LoaderFault* explained = nullptr;

@@ -97,18 +97,17 @@ std::string to_text(const Verdict& verdict, const TextOptions& options) {
     writer.line("");
     writer.line("{}", writer.bold("precision"));
     for (const auto& finding : verdict.precision)
-      writer.line("  {} ({}): {} elements, up to {:.3g} times the bound of f32 accumulation; {}; largest effect on a logit {:.3g}{}",
-                  finding.op, finding.condition, finding.elements, finding.ratio_max, finding.reason, finding.logits_effect_max,
-                  runs(finding.entries));
+      writer.line("  {} ({}): {} elements, up to {:.3g} times the standard bound; {}; largest effect on a logit {:.3g}{}", finding.op,
+                  finding.condition, finding.elements, finding.ratio_max, finding.reason, finding.logits_effect_max, runs(finding.entries));
   }
   writer.line("");
   writer.line("{}", writer.bold("compared"));
   for (const auto& text : verdict.compared) writer.line("  {}", text);
   writer.line("");
   writer.line("{}", writer.bold("audited (each op again in float64 from its own recorded inputs)"));
-  for (const auto& count : verdict.audited)
-    writer.line("  {:<12} {:>6} outputs {:>12} elements   largest error {:.3g} of the bound{}", count.op, count.outputs, count.elements,
-                count.ratio_max, count.vacuous > 0 ? fmt::format(", {} elements not judged (vacuous bound)", count.vacuous) : "");
+  for (const auto& s : verdict.audited)
+    writer.line("  {:<18} {:>6} outputs {:>10} elements   largest error {:.3g} of the bound{}", s.name(), s.outputs, s.judged, s.ratio_max,
+                s.vacuous > 0 ? fmt::format(", {} more elements not judged (vacuous bound)", s.vacuous) : "");
   writer.line("");
   writer.line("{}", writer.bold("not tested"));
   for (const auto& text : verdict.not_tested) writer.line("  {}", text);

@@ -1,19 +1,26 @@
-// The whole of `find` on the reference engine and a small random model: each planted fault is located, explained and proved, with no hint;
-// legal variations raise nothing.
+// The whole of `find` on a small random model: each planted fault is located, explained and proved, with no hint; legal variations raise
+// nothing. Built once for each engine that it runs on: CULPRIT_TEST_ENGINE. One that is not installed in CULPRIT_HOME is skipped.
+#include "locate/find.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "base/test_dir.h"
 #include "decode/model.h"
-#include "locate/find.h"
+#include "installed.h"
 #include "report/text.h"
 
 namespace culprit {
 namespace {
 
-class FindOnReference : public testing::Test {
+class Find : public testing::Test {
  protected:
+  void SetUp() override {
+    auto engine = installed().engine(CULPRIT_TEST_ENGINE);
+    if (!engine) CULPRIT_NOT_INSTALLED(to_string(engine.error()));
+    engine_ = *std::move(engine);
+  }
   Verdict find_with(const std::vector<std::string>& faults, DType dtype = DType::f32, std::uint64_t seed = 1,
                     RopePairing pairing = RopePairing::half) {
     RandomModel random{.facts = tiny_llama_facts(), .seed = seed};
@@ -21,8 +28,7 @@ class FindOnReference : public testing::Test {
     const auto folder = dir_.path() / "model";
     EXPECT_TRUE(write_random_model(folder, random));
     FindOptions options;
-    options.engine.name = "ref";
-    options.engine.argv = {CULPRIT_REF};
+    options.engine = engine_;
     options.model = folder;
     options.model_name = "tiny";
     options.dtype = dtype;
@@ -37,6 +43,7 @@ class FindOnReference : public testing::Test {
     return *std::move(verdict);
   }
   TestDir dir_;
+  EngineInfo engine_;
 };
 
 struct Planted {
@@ -50,7 +57,7 @@ struct Planted {
 /// Otherwise ctest names the case by the bytes of the struct.
 void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.fault << " in " << name_of(planted.dtype); }
 
-class PlantedFault : public FindOnReference, public testing::WithParamInterface<Planted> {};
+class PlantedFault : public Find, public testing::WithParamInterface<Planted> {};
 
 TEST_P(PlantedFault, IsLocatedExplainedAndProved) {
   const auto& planted = GetParam();
@@ -91,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Catalogue, PlantedFault,
                            return name;
                          });
 
-TEST_F(FindOnReference, AViewReadAsDenseBreaksEachOpThatGetsOne) {
+TEST_F(Find, AViewReadAsDenseBreaksEachOpThatGetsOne) {
   // RoPE gets a transposed view in a prefill, attention a prefix view of the padded cache.
   const auto verdict = find_with({"F02:operand=v"});
   ASSERT_EQ(verdict.defects.size(), 2u) << to_text(verdict);
@@ -102,7 +109,7 @@ TEST_F(FindOnReference, AViewReadAsDenseBreaksEachOpThatGetsOne) {
   EXPECT_EQ(verdict.defects[1].fault, "F02:operand=v");
 }
 
-TEST_F(FindOnReference, AnOpenContentIsPlantedWithEachAndToldApart) {
+TEST_F(Find, AnOpenContentIsPlantedWithEachAndToldApart) {
   const auto verdict = find_with({"F01"});
   ASSERT_EQ(verdict.status, Status::proved) << to_text(verdict);
   std::vector<std::string> predicted;
@@ -112,7 +119,7 @@ TEST_F(FindOnReference, AnOpenContentIsPlantedWithEachAndToldApart) {
   EXPECT_EQ(predicted, (std::vector<std::string>{"F01:content=input", "F01:content=nan", "F01:content=stale", "F01:content=zero"}));
 }
 
-TEST_F(FindOnReference, RaisesNothingWithoutAFault) {
+TEST_F(Find, RaisesNothingWithoutAFault) {
   for (const auto dtype : {DType::f32, DType::bf16, DType::f16})
     for (const std::uint64_t seed : {1, 2, 3}) {
       const auto verdict = find_with({}, dtype, seed, seed == 2 ? RopePairing::interleaved : RopePairing::half);
@@ -122,14 +129,14 @@ TEST_F(FindOnReference, RaisesNothingWithoutAFault) {
     }
 }
 
-TEST_F(FindOnReference, AFaultWhoseTriggerIsNeverMetIsInconclusive) {
+TEST_F(Find, AFaultWhoseTriggerIsNeverMetIsInconclusive) {
   // Nothing scales this model's rotary table, so an unscaled table is the right one.
   const auto verdict = find_with({"F09:table=unscaled"});
   EXPECT_EQ(verdict.status, Status::inconclusive);
   EXPECT_EQ(verdict.exit_code(), 3);
 }
 
-TEST_F(FindOnReference, TwoFaultsAtOnceAreBothNamed) {
+TEST_F(Find, TwoFaultsAtOnceAreBothNamed) {
   const auto verdict = find_with({"F04:tokens=any", "F06:content=zero"});
   ASSERT_EQ(verdict.defects.size(), 2u) << to_text(verdict);
   EXPECT_EQ(verdict.defects[0].op, "cache_write");
