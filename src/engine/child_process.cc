@@ -21,7 +21,6 @@ extern char** environ;
 namespace culprit {
 namespace {
 
-constexpr std::chrono::milliseconds kGrace{300};     // between SIGTERM and SIGKILL
 constexpr std::chrono::milliseconds kPollPeriod{2};  // there is no portable way to wait for a child with a deadline
 
 tl::unexpected<Error> cannot_start(std::string_view what, int error, const std::string& where) {
@@ -77,12 +76,23 @@ bool open_output(Ends& ends) {
   return ends.ours && ends.childs;
 }
 
-/// Our own environment, passed on, with another TMPDIR.
+Descriptor open_log(const std::filesystem::path& log) {
+  return out_of_the_way(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+}
+
+bool open_streams(const ChildProcess::Command& command, Ends& input, Ends& output) {
+  if (command.streams == ChildProcess::Streams::piped) return open_input(input) && open_output(output);
+  input.childs = out_of_the_way(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  output.childs = open_log(command.log);
+  return input.childs && output.childs;
+}
+
+/// Our own environment, passed on, with another TMPDIR unless that is empty.
 std::vector<std::string> environment_with(const std::filesystem::path& temporary_folder) {
   std::vector<std::string> environment;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
-    if (!std::string_view(*entry).starts_with("TMPDIR=")) environment.emplace_back(*entry);
-  environment.push_back("TMPDIR=" + temporary_folder.string());
+    if (temporary_folder.empty() || !std::string_view(*entry).starts_with("TMPDIR=")) environment.emplace_back(*entry);
+  if (!temporary_folder.empty()) environment.push_back("TMPDIR=" + temporary_folder.string());
   return environment;
 }
 
@@ -142,18 +152,22 @@ std::string_view name_of_signal(int number) {
 
 }  // namespace
 
+std::string Ending::text() const {
+  return signal != 0 ? fmt::format("signal {} ({})", signal, name_of_signal(signal)) : fmt::format("exit code {}", exit_code);
+}
+
 Result<ChildProcess> ChildProcess::start(const Command& command) {
   if (command.argv.empty() || command.argv[0].empty()) return fail("engine-start", "the command is empty");
-  if (children_ended()) return fail("interrupted", "no engine is started after an interrupt");
   const auto& program = command.argv[0];
-  const Descriptor log = out_of_the_way(::open(command.stderr_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!log) return cannot_start("cannot open the log", errno, command.stderr_file.string());
+  if (children_ended()) return fail("interrupted", fmt::format("'{}' is not started after an interrupt", program));
+  const Descriptor log = open_log(command.log);
+  if (!log) return cannot_start("cannot open the log", errno, command.log.string());
   Ends input, output;
-  if (!open_input(input) || !open_output(output)) return cannot_start("cannot make pipes", errno, program);
+  if (!open_streams(command, input, output)) return cannot_start("cannot open its stdin and stdout", errno, program);
   ChildProcess child;
   if (const int error = spawn(command.argv, environment_with(command.temporary_folder), input, output, log, child.pid_); error != 0) {
     child.pid_ = -1;
-    return cannot_start("cannot start the program", error, program);
+    return cannot_start(fmt::format("cannot start '{}'", program), error, program);
   }
   add_live_child(child.pid_);
   child.input_ = std::move(input.ours);
@@ -199,12 +213,12 @@ bool ChildProcess::wait_for_exit(std::chrono::milliseconds limit) const {
   return true;
 }
 
-void ChildProcess::end() {
+void ChildProcess::end(std::chrono::milliseconds grace) {
   if (pid_ < 0 || wait_status_) return;
   static_cast<void>(input_.close());
   if (!has_exited()) {
     ::kill(-pid_, SIGTERM);
-    static_cast<void>(wait_for_exit(kGrace));
+    static_cast<void>(wait_for_exit(grace));
   }
   ::kill(-pid_, SIGKILL);
   remove_live_child(pid_);
@@ -216,12 +230,10 @@ void ChildProcess::end() {
   static_cast<void>(output_.close());
 }
 
-std::string ChildProcess::ending() const {
+Ending ChildProcess::ending() const {
   const int status = wait_status_.value_or(0);
-  if (WIFSIGNALED(status)) return fmt::format("signal {} ({})", WTERMSIG(status), name_of_signal(WTERMSIG(status)));
-  return fmt::format("exit code {}", WEXITSTATUS(status));
+  if (WIFSIGNALED(status)) return {.signal = WTERMSIG(status)};
+  return {.exit_code = WEXITSTATUS(status)};
 }
-
-bool ChildProcess::ended_well() const { return wait_status_ == 0; }
 
 }  // namespace culprit

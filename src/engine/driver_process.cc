@@ -182,11 +182,11 @@ struct DriverProcess::State {
     const std::string rest(untaken());
     if (!exited) return give_up("engine-garbage", fmt::format("the driver closed its stdout without an answer to '{}'", action));
     child.end();
-    if (action == "stop" && child.ended_well() && rest.empty()) {
+    if (action == "stop" && child.ending().ok() && rest.empty()) {
       gone = Error{"engine-crash", "the driver was stopped", log.string()};
       return Json::object();
     }
-    auto message = fmt::format("{} before the answer to '{}'", child.ending(), action);
+    auto message = fmt::format("{} before the answer to '{}'", child.ending().text(), action);
     if (!rest.empty()) message += fmt::format(", in the middle of a line: {}", excerpt_of(rest));
     return give_up("engine-crash", std::move(message));
   }
@@ -255,7 +255,7 @@ Result<std::unique_ptr<DriverProcess>> DriverProcess::start(const DriverCommand&
     return fail("engine-start", fmt::format("cannot create the work folder: {}", error.message()), temporary.string(), error.value());
   const auto log = folder / "driver.log";
   const auto log_size = std::filesystem::file_size(log, error);
-  CULPRIT_TRY(auto child, ChildProcess::start({.argv = command.argv, .stderr_file = log, .temporary_folder = temporary}));
+  CULPRIT_TRY(auto child, ChildProcess::start({.argv = command.argv, .log = log, .temporary_folder = temporary}));
   std::unique_ptr<DriverProcess> process(new DriverProcess);
   process->state_ = std::make_unique<State>(std::move(child), log, error ? 0 : log_size);
   return process;

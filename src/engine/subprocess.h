@@ -6,21 +6,20 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/child_process.h"
 
 namespace culprit {
 
 struct Finished {
-  int exit_code = 0;  // meaningful when signal is 0
-  int signal = 0;
+  Ending ending;
   bool timed_out = false;
-  [[nodiscard]] bool ok() const { return exit_code == 0 && signal == 0 && !timed_out; }
-  /// "exit code 2", "signal 9", "no end within 600 s"
+  [[nodiscard]] bool ok() const { return ending.ok() && !timed_out; }
+  /// Ending::text or "no end within 600 s"
   [[nodiscard]] std::string reason(std::chrono::seconds limit) const;
 };
 
-/// argv[0] is looked up on PATH. stdin is empty; stdout and stderr go to the end of `log`. The program has a process group of its own; at
-/// the limit the group gets SIGTERM, then SIGKILL, and end_live_children (engine/live_children.h) ends it too. Error ids: engine-start,
-/// interrupted.
+/// argv[0] is looked up on PATH. stdin is empty; stdout and stderr go to the end of `log`. At the limit its process group gets SIGTERM,
+/// then SIGKILL; end_live_children (engine/live_children.h) ends it too. Error ids: engine-start, interrupted.
 [[nodiscard]] Result<Finished> run_program(const std::vector<std::string>& argv, const std::filesystem::path& log,
                                            std::chrono::seconds limit);
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
+
 #include "base/file.h"
 #include "base/test_dir.h"
 
@@ -30,6 +32,13 @@ TEST(Subprocess, ArgumentsAreNotReadByAShell) {
   EXPECT_EQ(read_file(folder / "log").value(), "$HOME; x  `y`\n");
 }
 
+TEST(Subprocess, StdinIsEmptyAndTheEnvironmentIsOurs) {
+  TestDir folder;
+  ASSERT_TRUE(run_program({"sh", "-c", "cat; echo ${TMPDIR-none}"}, folder / "log", kLimit));
+  const char* temporary = std::getenv("TMPDIR");
+  EXPECT_EQ(read_file(folder / "log").value(), std::string(temporary == nullptr ? "none" : temporary) + "\n");
+}
+
 TEST(Subprocess, MissingProgramIsAnError) {
   TestDir folder;
   const auto finished = run_program({"no-such-program-of-culprit"}, folder / "log", kLimit);
@@ -42,10 +51,12 @@ TEST(Subprocess, SignalAndTimeLimitAreTold) {
   TestDir folder;
   const auto killed = run_program({"sh", "-c", "kill -9 $$"}, folder / "log", kLimit);
   ASSERT_TRUE(killed);
-  EXPECT_EQ(killed->signal, SIGKILL);
+  EXPECT_EQ(killed->ending.signal, SIGKILL);
+  EXPECT_EQ(killed->reason(kLimit), "signal 9 (SIGKILL)");
   const auto slow = run_program({"sleep", "60"}, folder / "log", std::chrono::seconds(1));
   ASSERT_TRUE(slow);
   EXPECT_TRUE(slow->timed_out);
+  EXPECT_EQ(slow->reason(std::chrono::seconds(1)), "no end within 1 s");
   EXPECT_FALSE(slow->ok());
 }
 

@@ -161,7 +161,7 @@ class Finder {
     const bool linear_right = std::ranges::none_of(good_reports[0].ops, [&](const OpAudit& op) {
       return op.judgement == Judgement::corruption && model_.graph().nodes()[static_cast<std::size_t>(op.node)].op == Op::linear;
     });
-    defect.sufficient = linear_right && moved.refused.empty() && moved.logits_difference_max > 0;
+    defect.sufficient = linear_right && moved.refused.empty() && moved.logits_difference_max != 0;
     defect.evidence.push_back({fmt::format("sufficient: with right weights handed in and nothing else changed ({}), every linear op is "
                                            "inside its bound; the engine's weights move the logits: {}",
                                            moved.factor, to_text(moved)),
@@ -344,7 +344,7 @@ class Finder {
     return {};
   }
 
-  // The broken relation that is furthest apart, flips first, with an arm that shows the defect.
+  // The broken relation that is furthest apart, decided flips first, with an arm that shows the defect.
   const AuditedRun* partner_for(Op op, const AuditedRun** bad) const {
     const RelationOutcome* best = nullptr;
     const AuditedRun* partner = nullptr;
@@ -356,9 +356,7 @@ class Finder {
       if (!actual_bad && !expected_bad) continue;
       for (const auto& outcome : verdict_.relations) {
         if (outcome.name != relation.name || !outcome.refused.empty() || outcome.logits_difference_max == 0) continue;
-        if (best != nullptr &&
-            std::pair(outcome.flips > 0, outcome.logits_difference_max) <= std::pair(best->flips > 0, best->logits_difference_max))
-          continue;
+        if (best != nullptr && !further_apart(outcome, *best)) continue;
         best = &outcome;
         *bad = actual_bad ? actual : expected;
         partner = actual_bad ? expected : actual;

@@ -4,30 +4,62 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "arm/align.h"
+#include "compare/near_tie.h"
+#include "num/dtype.h"
 
 namespace culprit {
 namespace {
 
 constexpr const char* kLogits = "logits";
 
-struct TopTwo {
-  std::size_t first_id = 0;
-  double first = 0, second = 0;
-  double margin() const { return first - second; }
+struct Flip {
+  int expected_id = -1, actual_id = -1;  // -1: no logit of that side is a number
+  double margin = 0;                     // the smaller top-2 margin of the two sides
+  bool tie = false;
 };
-TopTwo top_two(const std::vector<double>& logits) {
-  TopTwo top;
-  for (std::size_t i = 1; i < logits.size(); ++i)
-    if (logits[i] > logits[top.first_id]) top.first_id = i;
-  top.first = logits[top.first_id];
-  top.second = -std::numeric_limits<double>::infinity();
+
+/// How far each logit may lie from the value that was rounded to it: half an ulp, bounded by u |y| for y = fl(x), or by eta where y is
+/// subnormal (Higham, Accuracy and Stability, 2nd ed., theorem 2.3). The least that is legal: the errors accumulated before that last
+/// rounding are not in it. An infinite logit is no rounding of anything near it.
+std::vector<double> last_rounding(DType dtype, const std::vector<double>& logits) {
+  std::vector<double> bounds(logits.size());
+  if (!is_float(dtype)) return bounds;
+  const auto rounding = rounding_of(dtype);
   for (std::size_t i = 0; i < logits.size(); ++i)
-    if (i != top.first_id) top.second = std::max(top.second, logits[i]);
-  return top;
+    if (!std::isinf(logits[i])) bounds[i] = std::max(rounding.unit * std::abs(logits[i]), rounding.half_subnormal);
+  return bounds;
 }
+
+/// Logits of one position in the dtype in which they were recorded.
+struct Logits {
+  std::vector<double> values;
+  DType dtype;
+};
+Result<Logits> logits_at(const Trace& trace, const Place& place) {
+  CULPRIT_TRY(auto values, values_at(trace, place));
+  return Logits{std::move(values), place.record->layout.dtype};
+}
+
+Result<std::optional<Flip>> flip_between(const Logits& expected, const Logits& actual) {
+  const auto right = top_two(expected.values), seen = top_two(actual.values);
+  if (!right && !seen) return std::nullopt;
+  if (!right) return Flip{-1, seen->first, seen->margin, false};
+  if (!seen) return Flip{right->first, -1, right->margin, false};
+  if (right->first == seen->first) return std::nullopt;
+  CULPRIT_TRY(const auto flip, argmax_flip(expected.values, actual.values, last_rounding(expected.dtype, expected.values),
+                                           last_rounding(actual.dtype, actual.values)));
+  // A side whose two candidates are equal does not choose between them, whatever the other side's margin.
+  const bool undecided =
+      (flip->expected_margin == 0 || flip->actual_margin == 0) && !std::isnan(flip->expected_margin + flip->actual_margin);
+  return Flip{right->first, seen->first, std::min(right->margin, seen->margin), flip->tie || undecided};
+}
+
+/// NaN counts as larger than any number, and stays.
+double larger(double one, double other) { return std::isnan(one) || one > other ? one : other; }
+
+std::string token(int id) { return id < 0 ? "no number" : std::to_string(id); }
 
 int copies(const RunPlan& plan, int sequence) { return static_cast<int>(std::ranges::count(plan.sequence_ids, sequence)); }
 
@@ -54,22 +86,23 @@ Result<RelationOutcome> relate(const Ledger& ledger, const std::string& name, co
       const TokenKey there{key.first, key.second - actual_plan.position_base + expected_plan.position_base};
       const auto found = expected_places.find(there);
       if (found == expected_places.end()) continue;
-      CULPRIT_TRY(const auto x, values_at(*expected.trace, found->second));
-      CULPRIT_TRY(const auto y, values_at(*actual.trace, place));
+      CULPRIT_TRY(const auto right, logits_at(*expected.trace, found->second));
+      CULPRIT_TRY(const auto seen, logits_at(*actual.trace, place));
+      const auto &x = right.values, &y = seen.values;
+      if (x.size() != y.size())
+        return fail("tensor-layout", fmt::format("position {} has {} expected logits, {} actual", key.second, x.size(), y.size()));
       ++outcome.positions;
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        const double difference = std::abs(x[i] - y[i]);
-        if (!(difference <= outcome.logits_difference_max) && !(x[i] == y[i])) outcome.logits_difference_max = difference;
-      }
-      const auto first = top_two(x), second = top_two(y);
-      if (first.first_id == second.first_id) continue;
-      ++outcome.flips;
-      if (outcome.first_flip && *outcome.first_flip <= key.second) continue;
+      for (std::size_t i = 0; i < x.size(); ++i)
+        if (x[i] != y[i]) outcome.logits_difference_max = larger(outcome.logits_difference_max, std::abs(x[i] - y[i]));
+      CULPRIT_TRY(const auto flip, flip_between(right, seen));
+      if (!flip) continue;
+      ++(flip->tie ? outcome.ties : outcome.flips);
+      if (flip->tie || (outcome.first_flip && *outcome.first_flip <= key.second)) continue;
       outcome.first_flip = key.second;
       outcome.first_flip_sequence = key.first;
-      outcome.first_flip_expected = static_cast<int>(first.first_id);
-      outcome.first_flip_actual = static_cast<int>(second.first_id);
-      outcome.first_flip_margin = std::min(first.margin(), second.margin());
+      outcome.first_flip_expected = flip->expected_id;
+      outcome.first_flip_actual = flip->actual_id;
+      outcome.first_flip_margin = flip->margin;
     }
   if (outcome.positions == 0) outcome.refused = "the two arms share no position";
   return outcome;
@@ -87,15 +120,24 @@ Result<std::vector<RelationOutcome>> relate_all(const Ledger& ledger, const Expl
   return outcomes;
 }
 
+bool further_apart(const RelationOutcome& outcome, const RelationOutcome& other) {
+  if ((outcome.flips > 0) != (other.flips > 0)) return outcome.flips > 0;
+  if (std::isnan(other.logits_difference_max)) return false;
+  return std::isnan(outcome.logits_difference_max) || outcome.logits_difference_max > other.logits_difference_max;
+}
+
 std::string to_text(const RelationOutcome& outcome) {
   if (!outcome.refused.empty()) return fmt::format("not compared: {}", outcome.refused);
   auto text = outcome.logits_difference_max == 0
                   ? fmt::format("equal over {} positions", outcome.positions)
                   : fmt::format("logits differ by {:.4g} at most over {} positions", outcome.logits_difference_max, outcome.positions);
+  const auto plural = [](int count) { return count == 1 ? "" : "s"; };
   if (outcome.first_flip)
-    text += fmt::format("; {} argmax flip{}, first at position {} ({} instead of {}, margin {:.3g})", outcome.flips,
-                        outcome.flips == 1 ? "" : "s", *outcome.first_flip, outcome.first_flip_actual, outcome.first_flip_expected,
-                        outcome.first_flip_margin);
+    text +=
+        fmt::format("; {} argmax flip{}, first at position {} ({} instead of {}, margin {:.3g})", outcome.flips, plural(outcome.flips),
+                    *outcome.first_flip, token(outcome.first_flip_actual), token(outcome.first_flip_expected), outcome.first_flip_margin);
+  if (outcome.ties > 0)
+    text += fmt::format("; {} argmax flip{} within rounding (tie{})", outcome.ties, plural(outcome.ties), plural(outcome.ties));
   return text;
 }
 

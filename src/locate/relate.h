@@ -7,14 +7,20 @@
 
 namespace culprit {
 
-/// Compares the logits of two runs. The ledger must allow the contrast; otherwise `refused` says why and nothing is compared.
+/// Compares the logits of two runs. The ledger must allow the contrast; otherwise `refused` says why and nothing is compared. A flip is a
+/// tie when one side holds both ids equal, or when one rounding of each logit to its dtype can cause it. Where only one side's logits are
+/// all NaN, that is a flip and no tie. Error ids: tensor-layout when the numbers of logits differ, trace-invalid.
 [[nodiscard]] Result<RelationOutcome> relate(const Ledger& ledger, const std::string& name, const Made& expected,
                                              const RunPlan& expected_plan, const Made& actual, const RunPlan& actual_plan);
 
 /// Every relation whose two arms were run.
 [[nodiscard]] Result<std::vector<RelationOutcome>> relate_all(const Ledger& ledger, const Exploration& exploration);
 
-/// "differ by 3.21 at most over 6 positions; argmax flips at position 260 (785 instead of 439, margin 0.41)"
+/// Decided flips weigh more than any distance, NaN is further than any number; false for equals.
+[[nodiscard]] bool further_apart(const RelationOutcome& outcome, const RelationOutcome& other);
+
+/// "logits differ by 3.21 at most over 6 positions; 1 argmax flip, first at position 260 (785 instead of 439, margin 0.41); 2 argmax flips
+/// within rounding (ties)"
 [[nodiscard]] std::string to_text(const RelationOutcome& outcome);
 
 }  // namespace culprit

@@ -89,6 +89,7 @@ Json to_json(const RelationOutcome& relation) {
   out["positions"] = relation.positions;
   out["logits_difference_max"] = json_number(relation.logits_difference_max);
   out["flips"] = relation.flips;
+  out["ties"] = relation.ties;
   if (relation.first_flip)
     out["first_flip"] = {{"sequence", relation.first_flip_sequence},
                          {"position", *relation.first_flip},

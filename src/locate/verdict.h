@@ -67,14 +67,15 @@ struct PrecisionFinding {
 /// A relation between two arms, as it came out. With every op of both inside its bound the difference is legal, however large.
 struct RelationOutcome {
   std::string name;
-  std::string factor;            // the one factor in which the arms differ
-  int expected = 0, actual = 0;  // entries
-  std::int64_t positions = 0;    // (sequence, position) compared
-  double logits_difference_max = 0;
-  int flips = 0;                           // argmax differs
+  std::string factor;                      // the one factor in which the arms differ
+  int expected = 0, actual = 0;            // entries
+  std::int64_t positions = 0;              // (sequence, position) compared
+  double logits_difference_max = 0;        // NaN when a logit of either side is
+  int flips = 0;                           // positions whose argmax differs, ties apart
+  int ties = 0;                            // positions whose argmax differs within rounding
   std::optional<std::int64_t> first_flip;  // position
   int first_flip_sequence = 0;
-  int first_flip_expected = 0, first_flip_actual = 0;  // token ids
+  int first_flip_expected = 0, first_flip_actual = 0;  // token ids; -1 where all logits are NaN
   double first_flip_margin = 0;                        // the smaller top-2 margin of the two sides
   std::string refused;                                 // why the ledger refused the contrast, or empty
 };

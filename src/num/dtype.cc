@@ -121,28 +121,20 @@ struct NativeInteger {
     return saturate<Integer>(static_cast<double>(value));
   }
 };
-struct F16 {
+template <int kFraction, float (*kWiden)(std::uint16_t)>
+struct Float16Bits {
   using Bits = std::uint16_t;
   template <class Wide>
   static Wide widen(Bits bits) {
-    return static_cast<Wide>(widen_f16(bits));
+    return static_cast<Wide>(kWiden(bits));
   }
   template <class Wide>
   static Bits narrow(Wide value) {
-    return culprit::narrow<kF16Fraction>(value);
+    return culprit::narrow<kFraction>(value);
   }
 };
-struct Bf16 {
-  using Bits = std::uint16_t;
-  template <class Wide>
-  static Wide widen(Bits bits) {
-    return static_cast<Wide>(widen_bf16(bits));
-  }
-  template <class Wide>
-  static Bits narrow(Wide value) {
-    return culprit::narrow<kBf16Fraction>(value);
-  }
-};
+using F16 = Float16Bits<kF16Fraction, widen_f16>;
+using Bf16 = Float16Bits<kBf16Fraction, widen_bf16>;
 struct Boolean {
   using Bits = std::uint8_t;
   template <class Wide>

@@ -38,7 +38,7 @@ std::string headline(const Verdict& verdict) {
     case Status::no_divergence:
       return fmt::format("no_divergence: {}: every op that was audited is right", subject);
     case Status::tie:
-      return fmt::format("tie: {}: only near ties flip", subject);
+      return fmt::format("tie: {}: the argmax differs only at ties", subject);
     case Status::inconclusive:
       return fmt::format("inconclusive: {}: {}", subject, verdict.reason);
     case Status::unsupported:
