@@ -86,10 +86,17 @@ struct AuditCount {
   double ratio_max = 0;
 };
 
+/// How the engine failed, and the run in which it did.
+struct EngineFailure {
+  Error error;
+  std::optional<BrokenRun> run;  // nothing when it failed outside of one
+};
+
 struct Verdict {
   static constexpr int kSchemaVersion = 1;
   Status status = Status::inconclusive;
-  std::string reason;  // for inconclusive and unsupported
+  std::string reason;  // for inconclusive, unsupported and engine_failure
+  std::optional<EngineFailure> failure;
   std::vector<Defect> defects;
   int explained = 0;  // defects whose mechanism is explained
   std::vector<PrecisionFinding> precision;
