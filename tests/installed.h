@@ -17,8 +17,8 @@ inline Registry installed() {
 }  // namespace culprit
 
 /// Ends a test for the want of something installed: a skip, but a failure where all of it was promised to be there (scripts/test).
-#define CULPRIT_NOT_INSTALLED(why)                                      \
-  do {                                                                  \
+#define CULPRIT_NOT_INSTALLED(why)                                             \
+  do {                                                                         \
     if (std::getenv("CULPRIT_TESTS_NEED_ENGINES") != nullptr) FAIL() << (why); \
-    GTEST_SKIP() << (why);                                              \
+    GTEST_SKIP() << (why);                                                     \
   } while (false)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -208,6 +209,7 @@ int serve(Backend& backend, int in, int out) { return Server(backend, in, out).l
 int serve(Backend& backend) {
   // The protocol gets a descriptor of its own: an engine that prints reaches the log, not the protocol.
   const Descriptor out(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error of the write, which is answered as engine-disk
   if (!out || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return 1;
   return serve(backend, STDIN_FILENO, out.get());
 }

@@ -50,6 +50,10 @@ Result<FindOptions> options_from(const Context& context, const Arguments& argume
   CULPRIT_TRY(options.prompts, prompts_from(arguments));
   CULPRIT_TRY(const auto seed, arguments.integer("seed", 1, 0, INT64_MAX));
   options.seed = static_cast<std::uint64_t>(seed);
+  if (arguments.has("timeout")) {
+    CULPRIT_TRY(const auto limit, arguments.integer("timeout", 0, 1, 86400));
+    options.timeout = std::chrono::seconds(limit);
+  }
   CULPRIT_TRY(options.engine, context.registry().engine(*spec));
   CULPRIT_TRY(const auto model, context.registry().model(options.model_name));
   options.model = fs::absolute(model);
@@ -96,7 +100,8 @@ const Verb kFind = {
     .details =
         "Runs a small set of cheap arms, audits every op of each in float64, explains what is outside its bound, and proves it by "
         "patching. No hint "
-        "about the op is needed. The exit code is 1 when something is wrong, 0 when nothing is, 3 when that cannot be said.",
+        "about the op is needed. The exit code is 1 when something is wrong, 0 when nothing is, 3 when that cannot be said, 4 when the "
+        "engine failed; what was found before it failed stands.",
     .options = {{.name = "engine", .placeholder = "SPEC", .help = "NAME@VERSION of an installed engine, or ref; needed"},
                 {.name = "dtype", .placeholder = "DTYPE", .help = "f32, f16 or bf16; f32 by default"},
                 {.name = "fault",
@@ -108,6 +113,7 @@ const Verb kFind = {
                  .help = "token ids 1,2,3 or a file of them; random ones from the seed by default",
                  .repeated = true},
                 {.name = "seed", .placeholder = "N", .help = "of the random prompts; 1 by default"},
+                {.name = "timeout", .placeholder = "SECONDS", .help = "for loading, and for each run; 180 by default"},
                 {.name = "fail-on", .placeholder = "precision", .help = "exit code 1 also for precision that is lower than declared"},
                 {.name = "explain", .placeholder = "", .help = "also say why each experiment was chosen"},
                 {.name = "keep", .placeholder = "DIR", .help = "keep traces and logs there"},

@@ -92,6 +92,7 @@ struct DriverProcess::State {
   std::size_t taken = 0;  // bytes of `received` that were
   bool output_ended = false;
   std::optional<Error> gone;  // why the process is no more
+  bool refused = false;       // the last request, by the driver's own answer
 
   enum class Event { progress, result, error };
   struct Message {
@@ -165,6 +166,7 @@ struct DriverProcess::State {
       error.message = fmt::format("{}: {}", error.id, error.message);
       error.id = "engine-error";
     }
+    refused = true;
     return tl::unexpected(std::move(error));
   }
 
@@ -264,6 +266,7 @@ Result<std::unique_ptr<DriverProcess>> DriverProcess::start(const DriverCommand&
 Result<Json> DriverProcess::request(const std::string& action, Json fields, std::chrono::milliseconds limit,
                                     const std::function<void(const Json&)>& on_event) {
   auto& state = *state_;
+  state.refused = false;
   if (state.gone) return tl::unexpected(*state.gone);
   const auto id = ++state.last_id;
   Json json = {{"id", id}, {"do", action}};
@@ -282,6 +285,7 @@ Result<Json> DriverProcess::request(const std::string& action, Json fields, std:
   return state.request(id, action, line, limit, on_event);
 }
 
+bool DriverProcess::refused() const { return state_->refused; }
 bool DriverProcess::running() const { return !state_->gone && !state_->child.has_exited(); }
 int DriverProcess::pid() const { return state_->child.pid(); }
 std::filesystem::path DriverProcess::log() const { return state_->log; }

@@ -31,6 +31,8 @@ class DriverProcess {
   /// or the id and message of the driver's own error. After any but the last, the process is gone.
   [[nodiscard]] Result<Json> request(const std::string& action, Json fields, std::chrono::milliseconds limit,
                                      const std::function<void(const Json&)>& on_event = {});
+  /// Whether the last request was answered with an error: it is of the driver, which goes on, whatever its id.
+  [[nodiscard]] bool refused() const;
   [[nodiscard]] bool running() const;
   [[nodiscard]] int pid() const;
   [[nodiscard]] std::filesystem::path log() const;

@@ -139,6 +139,10 @@ Result<Exploration> explore(Session& session, const Model& model, UsedWeights& w
   Exploration exploration;
   std::vector<const Trace*> traces;
   for (const auto& arm : arms) {
+    if (exploration.failure) {
+      exploration.skipped.push_back(fmt::format("arm {}: the engine failed before", arm.name));
+      continue;
+    }
     if (!arm.needs_op.empty() && !session.offers(arm.needs_op, arm.needs_variant)) {
       exploration.skipped.push_back(fmt::format("arm {}: the engine has no {} variant of {}", arm.name, arm.needs_variant, arm.needs_op));
       continue;
@@ -149,6 +153,10 @@ Result<Exploration> explore(Session& session, const Model& model, UsedWeights& w
     auto made = session.run(arm.plan, arm.what);
     if (!made && made.error().id == "not-supported") {  // such as packed weights of a model that has none
       exploration.skipped.push_back(fmt::format("arm {}: {}", arm.name, made.error().message));
+      continue;
+    }
+    if (!made && is_engine_failure(made.error())) {
+      exploration.failure = made.error();
       continue;
     }
     CULPRIT_TRY(run.made, std::move(made));

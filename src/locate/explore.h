@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct AuditedRun {
 /// Everything that one exploration saw.
 struct Exploration {
   std::vector<AuditedRun> runs;
+  std::optional<Error> failure;      // of the engine, in an arm; it ended the exploration, and the runs before it stand
   std::vector<std::string> skipped;  // arms that were not run, with the reason
 
   [[nodiscard]] const AuditedRun* find(const std::string& arm) const;
@@ -44,7 +46,7 @@ struct Exploration {
 [[nodiscard]] Result<AuditedRun> run_and_audit(Session& session, const Model& model, UsedWeights& weights, const Arm& arm,
                                                const std::string& purpose);
 
-/// Runs `arms` (those that the engine offers), then audits all traces together.
+/// Runs `arms` (those that the engine offers) up to an engine failure, then audits all traces together.
 [[nodiscard]] Result<Exploration> explore(Session& session, const Model& model, UsedWeights& weights, const std::vector<Arm>& arms,
                                           const std::function<void(const std::string&)>& progress = {});
 

@@ -46,12 +46,17 @@ class Finder {
     verdict_.dtype = name_of(options_.dtype);
     verdict_.seed = options_.seed;
     CULPRIT_CHECK(make_fixture());
-    if (auto done = experiment(); done)
+    if (auto done = experiment(); !done) {
+      if (!is_engine_failure(done.error()) && done.error().id != "not-supported") return tl::unexpected(std::move(done).error());
+      failure_ = std::move(done).error();
+    }
+    for (const auto& relation : verdict_.relations) verdict_.compared.push_back(fmt::format("{}: {}", relation.name, to_text(relation)));
+    if (!failure_)
       conclude();
-    else if (done.error().id.starts_with("engine-"))
-      fail_engine(done.error());
+    else if (is_engine_failure(*failure_))
+      fail_engine();
     else
-      return tl::unexpected(std::move(done).error());
+      refuse();
     name_reproducer();
     verdict_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return std::move(verdict_);
@@ -69,19 +74,30 @@ class Finder {
 
   Result<void> experiment() {
     say("starting {}", options_.engine.spec());
-    CULPRIT_TRY(session_, Session::start(options_.engine, options_.work, verdict_.ledger));
+    SessionLimits limits;
+    if (options_.timeout) limits.load = limits.run = *options_.timeout;
+    CULPRIT_TRY(session_, Session::start(options_.engine, options_.work, verdict_.ledger, limits));
     verdict_.environment = session_->hello();
     CULPRIT_CHECK(check_loader());
     return search();
   }
 
   // A crash, a hang, garbage or a full disk is a verdict of its own: what was found before it stands.
-  void fail_engine(const Error& error) {
+  void fail_engine() {
+    const auto run = session_ ? session_->broken_run() : std::nullopt;
     verdict_.status = Status::engine_failure;
-    verdict_.reason = to_string(error);
+    verdict_.reason = fmt::format("{}: {}{}", failure_->id, run ? run->text() + ": " : "", failure_->message);
+    verdict_.failure = EngineFailure{*failure_, run};
     verdict_.not_tested.push_back("everything after the engine's failure");
     verdict_.not_tested.push_back(
-        fmt::format("traces are whole up to the last finished step; driver log: {}", (options_.work / "driver" / "driver.log").string()));
+        fmt::format("why it failed; with --keep DIR its log{} in DIR",
+                    run ? fmt::format(" and what '{}' recorded ({}) stay", run->arm, run->trace.filename().string()) : " stays"));
+  }
+
+  void refuse() {
+    verdict_.status = Status::unsupported;
+    verdict_.reason = failure_->message;
+    verdict_.not_tested.push_back("anything: the engine does not offer what the first run needs");
   }
 
   Result<void> make_fixture() {
@@ -138,18 +154,31 @@ class Finder {
         fmt::format("weights: {} tensors as loaded by the engine against the checkpoint, {} wrong", check.tensors, check.wrong.size());
     verdict_.compared.push_back(weights_note_);
     if (check.wrong.empty()) return {};
-    return prove_loader(check);
+    Defect defect;
+    auto proved = prove_loader(check, defect);
+    verdict_.defects.push_back(std::move(defect));
+    return proved;
   }
 
-  Result<void> prove_loader(const WeightsCheck& check) {
+  Result<void> prove_loader(const WeightsCheck& check, Defect& defect) {
     say("the loader is wrong: {}; proving it", check.wrong_types);
-    Defect defect;
     defect.op = "load";
     defect.taps = {"w.**"};
     defect.layers = fmt::format("{} of {} tensors", check.wrong.size(), check.tensors);
     defect.condition = fmt::format("block type {}", check.wrong_kinds);
     defect.wrong_side = fmt::format("{}: what its loader holds differs from the checkpoint's own bytes", options_.engine.spec());
     for (const auto& rejected : check.rejected) defect.ruled_out.push_back({rejected, {}});
+    defect.numbers = fmt::format("{} wrong", check.wrong_types);
+    if (check.explained != nullptr) {
+      defect.fault = check.explained->spec;
+      defect.mechanism = check.explained->mechanism;
+      defect.status = Status::explained;
+      ++verdict_.explained;
+      defect.numbers += fmt::format(", by up to {:.4g} ({}); {} of {} predicted bit for bit", check.error_max, check.error_where,
+                                    check.predicted, check.wrong.size());
+      for (const auto& match : match_known(options_.engine.spec(), "load", defect.fault, options_.dtype))
+        defect.known.push_back(match.text());
+    }
     const auto arm = arm_named("prefill").plan;
     CULPRIT_TRY(const auto bad, session_->run(arm, "loader: with the engine's own weights"));
 
@@ -168,12 +197,6 @@ class Finder {
                                {good.entry, bad.entry}});
     if (check.explained != nullptr) {
       const auto& fault = *check.explained;
-      defect.fault = fault.spec;
-      defect.mechanism = fault.mechanism;
-      defect.status = Status::explained;
-      ++verdict_.explained;
-      defect.numbers = fmt::format("{} wrong, by up to {:.4g} ({}); {} of {} predicted bit for bit", check.wrong_types, check.error_max,
-                                   check.error_where, check.predicted, check.wrong.size());
       auto plan = load_plan(WeightSource::culprit);
       plan.weight_fault = fault.fault;
       CULPRIT_CHECK(session_->load(plan));
@@ -190,13 +213,8 @@ class Finder {
           {fmt::format("necessary: right weights with only {} put in: {} of {} taps equal those of the engine's own loader bit for bit",
                        fault.spec, equal, all),
            {good.entry, injected.entry, bad.entry}});
-      for (const auto& match : match_known(options_.engine.spec(), "load", fault.spec, options_.dtype))
-        defect.known.push_back(match.text());
-    } else {
-      defect.numbers = fmt::format("{} wrong", check.wrong_types);
     }
     if (defect.status == Status::explained && defect.sufficient && defect.necessary) defect.status = Status::proved;
-    verdict_.defects.push_back(std::move(defect));
     decide("the loader is broken, so right weights are handed in from here on: what is left is not its doing");
     return session_->load(load_plan(WeightSource::culprit));
   }
@@ -231,7 +249,12 @@ class Finder {
     CULPRIT_TRY(auto outcomes, relate_all(verdict_.ledger, exploration_));
     for (auto& outcome : outcomes) verdict_.relations.push_back(std::move(outcome));
     count_audits();
+    failure_ = exploration_.failure;
     for (const auto op : exploration_.corrupted_ops(model_.graph())) CULPRIT_CHECK(locate(op));
+    if (failure_) {
+      verdict_.not_tested.push_back("precision that is lower than declared: what it does to the logits takes runs of its own");
+      return {};
+    }
     CULPRIT_TRY(verdict_.precision, precision_findings(*session_, model_, weights_, exploration_));
     return {};
   }
@@ -304,12 +327,23 @@ class Finder {
       for (const auto& spec : explanation.accepted) names.push_back(spec.text());
       defect.mechanism = fmt::format("not settled: these runs cannot tell {} apart", fmt::join(names, " and "));
     }
-    CULPRIT_CHECK(attempt_proof(op, condition, explained, defect));
-    if (explained) CULPRIT_CHECK(try_contents(op, *explained, defect));
-    CULPRIT_CHECK(scan_condition(op, condition, defect));
+    auto experimented = failure_ ? Result<void>{} : experiment_on(op, condition, explained, defect);
+    if (!experimented && experimented.error().id == "not-supported") {
+      verdict_.not_tested.push_back(fmt::format("the rest of the proof of {}: {}", defect.op, experimented.error().message));
+      experimented = {};
+    } else if (!experimented && is_engine_failure(experimented.error())) {
+      failure_ = experimented.error();
+      experimented = {};
+    }
     rule_out_others(op, defect);
     verdict_.defects.push_back(std::move(defect));
-    return {};
+    return experimented;
+  }
+
+  Result<void> experiment_on(Op op, const Condition& condition, const std::optional<FaultSpec>& explained, Defect& defect) {
+    CULPRIT_CHECK(attempt_proof(op, condition, explained, defect));
+    if (explained) CULPRIT_CHECK(try_contents(op, *explained, defect));
+    return scan_condition(op, condition, defect);
   }
 
   struct Worst {
@@ -405,6 +439,7 @@ class Finder {
         }
         say("planting {} with content {}", explained.id, content);
         CULPRIT_TRY(const auto again, explore(*session_, model_, weights_, arms));
+        if (again.failure) return tl::unexpected(*again.failure);
         CULPRIT_TRY(const auto explanation,
                     explain(model_, weights_, op, again.records(model_.graph(), op), audit_options(session_->hello())));
         std::vector<int> entries;
@@ -448,7 +483,6 @@ class Finder {
   }
 
   void conclude() {
-    for (const auto& relation : verdict_.relations) verdict_.compared.push_back(fmt::format("{}: {}", relation.name, to_text(relation)));
     if (!verdict_.defects.empty()) {
       verdict_.status = Status::proved;
       for (const auto& defect : verdict_.defects) verdict_.status = std::min(verdict_.status, defect.status);
@@ -469,6 +503,7 @@ class Finder {
     verdict_.reproduce = fmt::format("culprit find {} --engine {} --dtype {} --seed {}", options_.model_name, options_.engine.spec(),
                                      name_of(options_.dtype), options_.seed);
     for (const auto& fault : options_.faults) verdict_.reproduce += " --fault " + fault.text();
+    if (options_.timeout) verdict_.reproduce += fmt::format(" --timeout {}", options_.timeout->count());
     for (const auto& prompt : options_.prompts) verdict_.reproduce += fmt::format(" --prompt {}", fmt::join(prompt, ","));
   }
 
@@ -480,6 +515,7 @@ class Finder {
   std::unique_ptr<Session> session_;
   Exploration exploration_;
   std::string weights_note_;
+  std::optional<Error> failure_;  // of the engine: no request is made after it
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 #pragma once
 // The main job: explore, locate, explain, prove, and again for what is left. One call, no hint about the op.
+#include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +21,13 @@ struct FindOptions {
   std::vector<FaultSpec> faults;          // planted into the engine; a fault with contents left open is planted with each in turn
   std::vector<std::vector<int>> prompts;  // token ids; empty: random ones from `seed`. Fewer than three are filled up with random ones
   std::uint64_t seed = 1;
-  std::filesystem::path work;  // for traces and logs; made if missing
+  std::optional<std::chrono::seconds> timeout;  // for loading, and for each run; that of SessionLimits by default
+  std::filesystem::path work;                   // for traces and logs; made if missing
   std::function<void(const std::string&)> progress;
 };
 
-/// Error ids: those of the model's reader and of the driver; tokens-invalid. A verdict is a value, whatever it says.
+/// Error ids: those of the model's reader; tokens-invalid; file-write; interrupted. A verdict is a value, whatever it says: an engine that
+/// fails, or does not offer what is needed, is one.
 [[nodiscard]] Result<Verdict> find(const FindOptions& options);
 
 }  // namespace culprit

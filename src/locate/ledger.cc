@@ -25,6 +25,11 @@ bool one_begins_the_other(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+std::string BrokenRun::text() const {
+  return fmt::format("arm '{}', {} ({} of {} steps are whole)", arm,
+                     last_step < 0 ? "before its first step was whole" : fmt::format("after step {}", last_step), steps_whole, steps);
+}
+
 std::map<std::string, std::string> factors(const Entry& entry) {
   const auto& plan = entry.plan;
   std::map<std::string, std::string> out;

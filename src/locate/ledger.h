@@ -23,6 +23,17 @@ struct Entry {
   double seconds = 0;
 };
 
+/// A run that the engine did not finish; it is no entry.
+struct BrokenRun {
+  std::string arm;              // the plan's name
+  std::filesystem::path trace;  // whole up to last_step
+  int steps = 0;                // of the plan
+  int steps_whole = 0;
+  int last_step = -1;  // the last whole one; -1 when none is
+  /// "arm 'batch', after step 1 (2 of 3 steps are whole)"
+  [[nodiscard]] std::string text() const;
+};
+
 /// The settings of an entry, factor by factor, as text. A sequence's token ids are a factor of their own, so a row alone and the same row
 /// in a batch differ in `rows` only.
 [[nodiscard]] std::map<std::string, std::string> factors(const Entry& entry);

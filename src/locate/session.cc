@@ -4,26 +4,101 @@
 
 #include <algorithm>
 
+#include "base/fields.h"
+#include "format/safetensors.h"
+
 namespace culprit {
+namespace {
+
+Error as_garbage(Error error) {
+  error.id = "engine-garbage";
+  return error;
+}
+
+/// What is read of it later without a look at its types.
+Result<void> check_hello(const Json& hello) {
+  std::string hash;
+  CULPRIT_CHECK(Fields(hello, "hello", "engine-garbage").required("library_sha256", hash).done(true));
+  CULPRIT_TRY(const auto ops, get_field<Json>(hello, "ops", "hello").map_error(as_garbage));
+  for (const auto& [op, facts] : ops.items()) {
+    std::vector<std::string> variants;
+    CULPRIT_CHECK(Fields(facts, "hello: " + op, "engine-garbage").required("variants", variants).done(true));
+    if (!facts.contains("arithmetic")) continue;
+    for (const auto& [variant, arithmetic] : facts.at("arithmetic").items()) {
+      std::string accumulate;
+      CULPRIT_CHECK(Fields(arithmetic, "hello: " + op + "." + variant, "engine-garbage").optional("accumulate", accumulate).done(true));
+    }
+  }
+  return {};
+}
+
+Error as_broken_file(Error error) {
+  error.message = fmt::format("the driver reported success, but: {}", to_string(error));
+  error.id = "engine-trace";
+  return error;
+}
+
+/// The trace, when it holds every step of the plan, and the values that were hashed.
+Result<Trace> open_whole(const std::filesystem::path& folder, const RunPlan& plan) {
+  auto trace = Trace::open(folder).map_error(as_broken_file);
+  if (!trace) return trace;
+  const auto broken = [&](std::string_view why) {
+    return fail("engine-trace", fmt::format("the driver reported success, but its trace broke off: {}", why), folder.string());
+  };
+  if (!trace->complete()) return broken(trace->ended_by());
+  const auto expected = plan.capture_steps.empty() ? plan.chunks.size() : plan.capture_steps.size();
+  if (static_cast<std::size_t>(trace->steps()) != expected) return broken(fmt::format("{} steps, expected {}", trace->steps(), expected));
+  for (const auto& record : trace->records())
+    if (!plan.hash_only) CULPRIT_CHECK(trace->verify(record).map_error(as_broken_file));
+  return trace;
+}
+
+BrokenRun what_is_left_of(const RunPlan& plan, const std::filesystem::path& folder) {
+  BrokenRun run;
+  run.arm = plan.name;
+  run.trace = folder;
+  run.steps = static_cast<int>(plan.chunks.size());
+  const auto trace = Trace::open(folder);
+  if (!trace) return run;
+  const auto& records = trace->records();
+  const auto broken =
+      std::ranges::find_if(records, [&](const TapRecord& record) { return !record.file.empty() && !trace->verify(record); });
+  for (auto record = records.begin(); record != broken; ++record) {
+    if (broken != records.end() && record->step == broken->step) break;
+    run.steps_whole += record->step != run.last_step;
+    run.last_step = record->step;
+  }
+  return run;
+}
+
+}  // namespace
+
+bool is_engine_failure(const Error& error) { return error.id.starts_with("engine-"); }
 
 Session::Session(EngineInfo engine, std::filesystem::path work, Ledger& ledger, SessionLimits limits)
     : engine_(std::move(engine)), work_(std::move(work)), ledger_(ledger), limits_(limits) {}
 
 Result<std::unique_ptr<Session>> Session::start(EngineInfo engine, std::filesystem::path work, Ledger& ledger, SessionLimits limits) {
   std::unique_ptr<Session> session(new Session(std::move(engine), std::move(work), ledger, limits));
-  CULPRIT_CHECK(session->ensure_started());
+  CULPRIT_CHECK(session->greet());
   return session;
 }
 
-Result<void> Session::ensure_started() {
-  if (process_ && process_->running()) return {};
-  is_loaded_ = false;
+Result<void> Session::greet() {
   CULPRIT_TRY(process_, DriverProcess::start({engine_.argv, work_ / "driver"}));
-  CULPRIT_TRY(hello_, process_->request("hello", {{"protocol", 1}}, limits_.start));
+  CULPRIT_TRY(hello_, ask("hello", {{"protocol", 1}}, limits_.start));
   if (hello_.contains("hello")) hello_ = Json(hello_.at("hello"));
-  CULPRIT_CHECK(get_field<std::string>(hello_, "library_sha256", "hello"));
-  CULPRIT_CHECK(get_field<Json>(hello_, "ops", "hello"));
-  return {};
+  return check_hello(hello_);
+}
+
+Result<Json> Session::ask(const std::string& action, Json fields, std::chrono::seconds limit) {
+  return process_->request(action, std::move(fields), limit).map_error([&](Error error) {
+    if (process_->refused() && !is_engine_failure(error) && error.id != "not-supported") {
+      error.message = fmt::format("{}: {}", error.id, error.message);
+      error.id = "engine-error";
+    }
+    return error;
+  });
 }
 
 bool Session::offers(const std::string& op, const std::string& variant) const {
@@ -40,26 +115,26 @@ bool Session::has_own_loader() const {
 }
 
 Result<void> Session::load(const LoadPlan& plan) {
-  CULPRIT_CHECK(ensure_started());
   if (is_loaded_ && to_json(plan) == to_json(loaded_)) return {};
   is_loaded_ = false;
-  CULPRIT_CHECK(process_->request("load", {{"plan", to_json(plan)}}, limits_.load));
+  CULPRIT_CHECK(ask("load", {{"plan", to_json(plan)}}, limits_.load));
   loaded_ = plan;
   is_loaded_ = true;
   return {};
 }
 
 Result<std::vector<LoadedWeight>> Session::weights() {
-  CULPRIT_TRY(const auto answer, process_->request("weights", {{"names", {"**"}}, {"values", false}}, limits_.load));
-  CULPRIT_TRY(const auto listed, get_field<Json>(answer, "weights", "weights"));
+  CULPRIT_TRY(const auto answer, ask("weights", {{"names", {"**"}}, {"values", false}}, limits_.load));
+  CULPRIT_TRY(const auto listed, get_field<Json>(answer, "weights", "weights").map_error(as_garbage));
   std::vector<LoadedWeight> weights;
   for (const auto& item : listed) {
-    LoadedWeight weight;
-    CULPRIT_TRY(weight.name, get_field<std::string>(item, "name", "weights"));
-    CULPRIT_TRY(weight.hash, get_field<std::string>(item, "hash", "weights"));
-    weight.checkpoint = item.value("checkpoint", "");
-    weight.source_type = item.value("source_type", "");
-    weights.push_back(std::move(weight));
+    auto& weight = weights.emplace_back();
+    CULPRIT_CHECK(Fields(item, "weights", "engine-garbage")
+                      .required("name", weight.name)
+                      .required("hash", weight.hash)
+                      .optional("checkpoint", weight.checkpoint)
+                      .optional("source_type", weight.source_type)
+                      .done(true));
   }
   return weights;
 }
@@ -71,11 +146,6 @@ Result<Made> Session::run(const RunPlan& plan, const std::string& purpose) {
   const auto key = to_json(loaded_).dump() + settings.dump();
   if (const auto known = made_.find(key); known != made_.end()) return known->second;
 
-  if (!process_ || !process_->running()) {
-    const auto plan_loaded = loaded_;
-    CULPRIT_CHECK(ensure_started());
-    CULPRIT_CHECK(load(plan_loaded));
-  }
   Entry entry;
   entry.engine = engine_.spec();
   entry.library_sha256 = hello_.value("library_sha256", "");
@@ -86,22 +156,26 @@ Result<Made> Session::run(const RunPlan& plan, const std::string& purpose) {
   std::error_code ignored;
   std::filesystem::remove_all(entry.trace, ignored);
   const auto begin = std::chrono::steady_clock::now();
-  CULPRIT_CHECK(process_->request("run", {{"plan", to_json(plan)}, {"trace", entry.trace.string()}}, limits_.run));
+  auto answer = ask("run", {{"plan", to_json(plan)}, {"trace", entry.trace.string()}}, limits_.run);
   entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  CULPRIT_TRY(auto trace, Trace::open(entry.trace));
-  if (!trace.complete())
-    return fail("engine-trace", fmt::format("the driver reported success, but its trace is whole only up to step {}", trace.steps()),
-                entry.trace.string());
+  auto trace = answer ? open_whole(entry.trace, plan) : tl::unexpected(std::move(answer).error());
+  if (!trace) {
+    if (is_engine_failure(trace.error())) broken_run_ = what_is_left_of(plan, entry.trace);
+    return tl::unexpected(std::move(trace).error());
+  }
   Made made;
   made.entry = ledger_.add(std::move(entry));
-  made.trace = std::make_shared<const Trace>(std::move(trace));
+  made.trace = std::make_shared<const Trace>(*std::move(trace));
   made_[key] = made;
   return made;
 }
 
-Result<Json> Session::op(Json fields) {
-  CULPRIT_CHECK(ensure_started());
-  return process_->request("op", std::move(fields), limits_.run);
+Result<Json> Session::op(Json fields) { return ask("op", std::move(fields), limits_.run); }
+
+Result<Tensor> Session::op_output(const std::filesystem::path& file) {
+  const auto opened = Safetensors::open(file).map_error(as_broken_file);
+  if (!opened) return tl::unexpected(opened.error());
+  return opened->tensor("output").map_error(as_broken_file);
 }
 
 }  // namespace culprit

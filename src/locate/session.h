@@ -1,9 +1,11 @@
 #pragma once
 // An engine session: starts the driver, loads a model, makes runs, and enters each in the ledger with its trace. A driver that crashed or
-// hung is gone; the next run starts it anew.
+// hung is gone, and every later request ends in the same error.
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,10 +33,14 @@ struct LoadedWeight {
 
 struct SessionLimits {
   std::chrono::seconds start{60};
-  std::chrono::seconds load{120};
+  std::chrono::seconds load{180};
   std::chrono::seconds run{180};
 };
 
+/// Whether an error is the engine's doing: it crashed, hung, printed or wrote what it should not, ran out of space, or refused a request.
+[[nodiscard]] bool is_engine_failure(const Error& error);
+
+/// What the driver itself answers with an error has the id engine-error, its own id in the message; engine-* and not-supported stay.
 class Session {
  public:
   /// Starts the driver and says hello. Traces and logs go below `work`.
@@ -52,16 +58,21 @@ class Session {
   [[nodiscard]] const LoadPlan& loaded() const { return loaded_; }
   [[nodiscard]] Result<std::vector<LoadedWeight>> weights();
   /// Runs `plan` on what is loaded. A plan that was run before with the same settings and capture is not run again.
-  /// Error ids: those of DriverProcess; engine-trace when the trace is not whole.
+  /// Error ids: those of DriverProcess; engine-trace when the trace is not whole or does not hold what was hashed.
   [[nodiscard]] Result<Made> run(const RunPlan& plan, const std::string& purpose);
+  /// The run that ended in an engine failure, if one did.
+  [[nodiscard]] const std::optional<BrokenRun>& broken_run() const { return broken_run_; }
   /// One model-free op; `fields` as in docs/protocol.md.
   [[nodiscard]] Result<Json> op(Json fields);
+  /// The safetensors file that the driver wrote for `op`. Error ids: engine-trace.
+  [[nodiscard]] static Result<Tensor> op_output(const std::filesystem::path& file);
   [[nodiscard]] const std::filesystem::path& work() const { return work_; }
   [[nodiscard]] Ledger& ledger() { return ledger_; }
 
  private:
   Session(EngineInfo engine, std::filesystem::path work, Ledger& ledger, SessionLimits limits);
-  [[nodiscard]] Result<void> ensure_started();
+  [[nodiscard]] Result<void> greet();
+  [[nodiscard]] Result<Json> ask(const std::string& action, Json fields, std::chrono::seconds limit);
 
   EngineInfo engine_;
   std::filesystem::path work_;
@@ -71,6 +82,7 @@ class Session {
   Json hello_;
   LoadPlan loaded_;
   bool is_loaded_ = false;
+  std::optional<BrokenRun> broken_run_;
   std::map<std::string, Made> made_;  // by load and run plan
 };
 

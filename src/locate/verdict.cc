@@ -99,6 +99,17 @@ Json to_json(const RelationOutcome& relation) {
   return out;
 }
 
+Json to_json(const EngineFailure& failure) {
+  Json out = {{"error", failure.error.id}, {"message", failure.error.message}};
+  if (const auto& run = failure.run)
+    out["run"] = {{"arm", run->arm},
+                  {"trace", run->trace.filename().string()},
+                  {"steps", run->steps},
+                  {"steps_whole", run->steps_whole},
+                  {"last_step", run->last_step}};
+  return out;
+}
+
 }  // namespace
 
 Json to_json(const Verdict& verdict) {
@@ -107,6 +118,7 @@ Json to_json(const Verdict& verdict) {
   out["version"] = Verdict::kSchemaVersion;
   out["verdict"] = name_of(verdict.status);
   out["reason"] = verdict.reason;
+  if (verdict.failure) out["failure"] = to_json(*verdict.failure);
   out["exit_code"] = verdict.exit_code();
   out["explains"] = {{"explained", verdict.explained}, {"found", verdict.defects.size()}};
   out["engine"] = verdict.engine;

@@ -80,10 +80,17 @@ struct RelationOutcome {
   std::string refused;                                 // why the ledger refused the contrast, or empty
 };
 
+/// How the engine failed, and the run in which it did.
+struct EngineFailure {
+  Error error;
+  std::optional<BrokenRun> run;  // nothing when it failed outside of one
+};
+
 struct Verdict {
   static constexpr int kSchemaVersion = 1;
   Status status = Status::inconclusive;
-  std::string reason;  // for inconclusive and unsupported
+  std::string reason;  // for inconclusive, unsupported and engine_failure
+  std::optional<EngineFailure> failure;
   std::vector<Defect> defects;
   int explained = 0;  // defects whose mechanism is explained
   std::vector<PrecisionFinding> precision;

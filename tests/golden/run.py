@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs one golden case of the command line, or rewrites what it expects.
 
-  run.py CASE.cmd --culprit PROGRAM --tiny-model PROGRAM [--update]
+  run.py CASE.cmd --culprit PROGRAM --tiny-model PROGRAM --failing-engine PROGRAM [--update]
 
 CASE.cmd is bash, run in an empty folder with a home of its own in ./home. CASE.out, CASE.err and CASE.code hold what it is expected to
 print and return; a missing one means nothing, and 0. A case that ends with exit code 2 was refused: it must have printed nothing on
@@ -20,7 +20,7 @@ REFUSED = 2
 TIME_LIMIT_S = 240
 
 
-def run(case, culprit, tiny_model):
+def run(case, programs):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         work, temporary = folder / "work", folder / "tmp"
@@ -28,7 +28,7 @@ def run(case, culprit, tiny_model):
         temporary.mkdir()
         kept = {name: value for name, value in os.environ.items() if name == "PATH" or name.upper().endswith("_PROXY") or name.startswith(("PIP_", "SSL_", "ASAN_", "UBSAN_"))}
         environment = {**kept, "LANG": "C.UTF-8", "HOME": str(folder), "CULPRIT_HOME": str(work / "home"), "TMPDIR": str(temporary),
-                       "CULPRIT": culprit, "TINY_MODEL": tiny_model}
+                       **programs}
         done = subprocess.run(["bash", str(case)], cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIME_LIMIT_S)
         left = sorted(p.name for p in work.iterdir()) + [f"TMPDIR/{p.name}" for p in temporary.iterdir()]
         # macOS spells temporary folders in two ways
@@ -62,10 +62,12 @@ def main():
     parser.add_argument("case", type=pathlib.Path)
     parser.add_argument("--culprit", required=True)
     parser.add_argument("--tiny-model", required=True)
+    parser.add_argument("--failing-engine", required=True)
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
 
-    out, err, code, left = run(options.case.resolve(), options.culprit, options.tiny_model)
+    programs = {"CULPRIT": options.culprit, "TINY_MODEL": options.tiny_model, "FAILING_ENGINE": options.failing_engine}
+    out, err, code, left = run(options.case.resolve(), programs)
     expectations = [(".out", out, ""), (".err", err, ""), (".code", f"{code}\n", "0\n")]
     failures = list(refusal_failures(out, err, left)) if code == REFUSED else []
     for suffix, actual, otherwise in expectations:
