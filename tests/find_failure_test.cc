@@ -2,17 +2,59 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 
 #include "audit/audit.h"
 #include "audit/weights.h"
+#include "base/file.h"
 #include "base/test_dir.h"
 #include "decode/model.h"
+#include "decode/model_weights.h"
+#include "format/gguf_builder.h"
 #include "locate/find.h"
 #include "report/text.h"
 #include "trace/trace.h"
 
 namespace culprit {
 namespace {
+
+/// A llama whose matrices are Q4_1 blocks with nibbles that a shift of two bytes changes.
+void write_q4_1_model(const std::filesystem::path& file) {
+  constexpr std::uint32_t kF32 = 0, kQ4_1 = 3;
+  auto facts = tiny_llama_facts();
+  facts.hidden = 64;
+  facts.mlp_hidden = 96;
+  facts.heads = 8;
+  facts.kv_heads = 4;
+  facts.layers = 2;
+  GgufBuilder builder;
+  const auto u32 = [&](std::string_view key, int value) { builder.u32(key, static_cast<std::uint32_t>(value)); };
+  builder.text("general.architecture", "llama");
+  u32("llama.block_count", facts.layers);
+  u32("llama.embedding_length", facts.hidden);
+  u32("llama.feed_forward_length", facts.mlp_hidden);
+  u32("llama.attention.head_count", facts.heads);
+  u32("llama.attention.head_count_kv", facts.kv_heads);
+  u32("llama.rope.dimension_count", facts.rope.dims);
+  u32("llama.context_length", facts.context);
+  builder.f32("llama.attention.layer_norm_rms_epsilon", 1e-6F).f32("llama.rope.freq_base", 100000);
+  std::mt19937 random(1);
+  for (const auto& spec : model_weights(Graph(facts))) {
+    std::int64_t count = 1;
+    for (const auto n : spec.shape) count *= n;
+    std::string data;
+    if (spec.shape.size() == 1) {
+      for (std::int64_t i = 0; i < count; ++i) data += raw(1.0F);
+    } else {
+      for (std::int64_t block = 0; block < count / 32; ++block) {
+        data += raw<std::uint16_t>(0x2400) + raw<std::uint16_t>(0xac00);  // scale 1/64, minimum -1/16
+        for (int i = 0; i < 16; ++i) data += static_cast<char>(random() & 0xff);
+      }
+    }
+    builder.tensor(spec.gguf, {spec.shape.rbegin(), spec.shape.rend()}, spec.shape.size() == 1 ? kF32 : kQ4_1, data);
+  }
+  ASSERT_TRUE(write_file_whole(file, builder.bytes()));
+}
 
 class FindOnFailingEngine : public testing::Test {
  protected:
@@ -22,7 +64,7 @@ class FindOnFailingEngine : public testing::Test {
     FindOptions options;
     options.engine.name = "ref";
     options.engine.argv = std::move(argv);
-    options.model = dir_ / "model";
+    options.model = dir_ / model_;
     options.model_name = "tiny";
     options.work = dir_ / "work";
     options.timeout = timeout_;
@@ -48,6 +90,7 @@ class FindOnFailingEngine : public testing::Test {
   TestDir dir_;
   std::chrono::seconds timeout_{60};
   DType dtype_ = DType::f32;
+  const char* model_ = "model";
 };
 
 struct Failing {
@@ -200,6 +243,21 @@ TEST_F(FindOnFailingEngine, AProvedDefectStaysProvedWhenTheNextProofFails) {
   ASSERT_EQ(verdict.defects.size(), 1U) << to_text(verdict);
   EXPECT_EQ(verdict.defects[0].status, Status::proved);
   EXPECT_FALSE(verdict.failure->run);
+}
+
+TEST_F(FindOnFailingEngine, ABrokenLoaderStaysExplainedWhenItsProofFails) {
+  model_ = "q4_1.gguf";
+  write_q4_1_model(dir_ / model_);
+  for (const bool fails : {false, true}) {
+    const auto verdict = find_on({CULPRIT_FAILING_ENGINE, "crash", fails ? "prefill" : "nowhere", "0", "with-loader"});
+    ASSERT_TRUE(verdict) << to_string(verdict.error());
+    ASSERT_EQ(verdict->defects.size(), 1U) << to_text(*verdict);
+    EXPECT_EQ(verdict->defects[0].op, "load");
+    EXPECT_EQ(verdict->defects[0].fault, "F17:q4_1_nibbles=2");
+    EXPECT_EQ(verdict->defects[0].status, fails ? Status::explained : Status::proved) << to_text(*verdict);
+    EXPECT_EQ(verdict->status, fails ? Status::engine_failure : Status::proved);
+    EXPECT_EQ(verdict->explained, 1);
+  }
 }
 
 TEST_F(FindOnFailingEngine, TheDocumentSaysIt) {

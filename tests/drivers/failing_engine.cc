@@ -1,5 +1,5 @@
-// The reference engine, which is right until it fails: failing_engine HOW WHERE STEP. WHERE is a glob over the names of plans, and it fails
-// in the middle of that step; or it is a request (hello, load, op), and it fails before the answer.
+// The reference engine, which is right until it fails: failing_engine HOW WHERE STEP [LOADER]. WHERE is a glob over the names of plans, and
+// it fails in the middle of that step; or it is a request (hello, load, op), and it fails before the answer.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -14,11 +14,14 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "engines/ref/program_path.h"
 #include "engines/ref/ref_backend.h"
+#include "format/gguf.h"
 
 namespace culprit {
 namespace {
@@ -112,10 +115,23 @@ const Entry kFailures[] = {
      }},
 };
 
+using Named = std::vector<std::pair<std::string, Weight>>;
+
+/// A GGUF loader that reads the nibbles of Q4_1 blocks two bytes early (F17).
+Result<Named> load_two_bytes_early(const std::string& path) {
+  CULPRIT_TRY(const auto gguf, Gguf::open(path));
+  Named weights;
+  for (const auto& tensor : gguf.tensors()) {
+    CULPRIT_TRY(auto weight, gguf.weight(tensor.name, {.q4_1_nibble_offset = 2}));
+    weights.emplace_back(tensor.name, std::move(weight));
+  }
+  return weights;
+}
+
 class FailingBackend : public ref::RefBackend {
  public:
-  FailingBackend(std::string program, Failure failure, std::string where, int step, int protocol)
-      : RefBackend(std::move(program)), failure_(failure), where_(std::move(where)), step_(step) {
+  FailingBackend(std::string program, Failure failure, std::string where, int step, bool has_loader, int protocol)
+      : RefBackend(std::move(program)), failure_(failure), where_(std::move(where)), step_(step), has_loader_(has_loader) {
     place_.protocol = protocol;
   }
 
@@ -131,6 +147,13 @@ class FailingBackend : public ref::RefBackend {
     place_.step = -1;
   }
 
+  Json hello() override {
+    auto hello = RefBackend::hello();
+    if (has_loader_) hello["weight_sources"].push_back("engine");
+    return hello;
+  }
+  Result<Named> load_checkpoint(const std::string& path) override { return load_two_bytes_early(path); }
+
   Result<kit::Array> apply(const kit::OpRequest& request) override {
     if (request.node->op == Op::embedding) ++place_.step;
     if (armed_ && place_.step == step_ && request.node->op == Op::sdpa) {
@@ -144,6 +167,7 @@ class FailingBackend : public ref::RefBackend {
   Failure failure_;
   std::string where_;
   int step_;
+  bool has_loader_;
   Place place_;  // requests are served one after the other, so the two threads never touch it at once
   bool armed_ = false;
 };
@@ -163,13 +187,13 @@ void forward(FailingBackend& backend, int from, int to) {
 }
 
 int run(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   for (const auto& entry : kFailures) {
     if (entry.name != argv[1]) continue;
     const int from = ::dup(STDIN_FILENO), protocol = ::dup(STDOUT_FILENO);
     int requests[2];
     if (from < 0 || protocol < 0 || ::pipe(requests) != 0 || ::dup2(requests[0], STDIN_FILENO) < 0) return 1;
-    FailingBackend backend(ref::program_path(argv[0]), entry.show, argv[2], std::atoi(argv[3]), protocol);
+    FailingBackend backend(ref::program_path(argv[0]), entry.show, argv[2], std::atoi(argv[3]), argc == 5, protocol);
     std::thread([&] { forward(backend, from, requests[1]); }).detach();
     std::_Exit(kit::serve(backend));  // the other thread may still wait for requests
   }
