@@ -8,6 +8,8 @@
 
 #include "base/test_dir.h"
 #include "decode/model.h"
+#include "decode/model_folder.h"
+#include "format/safetensors.h"
 #include "installed.h"
 #include "report/text.h"
 
@@ -27,6 +29,7 @@ class Find : public testing::Test {
     random.facts.rope.pairing = pairing;
     const auto folder = dir_.path() / "model";
     EXPECT_TRUE(write_random_model(folder, random));
+    if (twin_tokens_) make_twins(folder / kModelTensorsFile);
     FindOptions options;
     options.engine = engine_;
     options.model = folder;
@@ -42,6 +45,25 @@ class Find : public testing::Test {
     }
     return *std::move(verdict);
   }
+  /// Each odd token's row of the head becomes that of the token before it, but for the last bit of a bf16 here and there.
+  static void make_twins(const std::filesystem::path& file) {
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    {
+      const auto model = *Safetensors::open(file);
+      for (const auto& name : model.names()) tensors.emplace_back(name, model.tensor(name)->copy());
+    }
+    auto head = std::ranges::find(tensors, "w.logits", &std::pair<std::string, Tensor>::first);
+    ASSERT_NE(head, tensors.end());
+    auto& rows = head->second;
+    for (std::int64_t token = 1; token < rows.dim(0); token += 2)
+      for (std::int64_t c = 0; c < rows.dim(1); ++c) {
+        const double value = round_to(DType::bf16, rows.at({token - 1, c}));
+        rows.set({token - 1, c}, value);
+        rows.set({token, c}, (token + c) % 16 == 0 ? value * (1 + 0x1p-7) : value);
+      }
+    ASSERT_TRUE(write_safetensors(file, tensors));
+  }
+  bool twin_tokens_ = false;
   TestDir dir_;
   EngineInfo engine_;
 };
@@ -127,6 +149,26 @@ TEST_F(Find, RaisesNothingWithoutAFault) {
       EXPECT_EQ(verdict.exit_code(), 0);
       EXPECT_FALSE(verdict.audited.empty());
     }
+}
+
+TEST_F(Find, NearTiesOfTheArgmaxRaiseNothing) {
+  twin_tokens_ = true;
+  int ties = 0;
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const auto verdict = find_with({}, DType::bf16, seed);
+    EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+    EXPECT_EQ(verdict.exit_code(), 0);
+    for (const auto& relation : verdict.relations) ties += relation.ties;
+  }
+  EXPECT_GT(ties, 0) << "nothing was near enough for the test to mean anything";
+}
+
+TEST_F(Find, AnotherOrderOfSummationRaisesNothing) {
+  const auto verdict = find_with({});
+  const auto relation = std::ranges::find(verdict.relations, "another summation order", &RelationOutcome::name);
+  ASSERT_NE(relation, verdict.relations.end());
+  EXPECT_GT(relation->logits_difference_max, 0);
+  EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
 }
 
 TEST_F(Find, AFaultWhoseTriggerIsNeverMetIsInconclusive) {

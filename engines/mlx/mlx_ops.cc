@@ -45,6 +45,12 @@ Result<mx::array> linear_dense(const kit::OpRequest& request) {
   return mx::matmul(input(request, 0), mx::swapaxes(weight, 0, 1));
 }
 
+Result<mx::array> linear_reversed(const kit::OpRequest& request) {
+  CULPRIT_TRY(const auto weight, dense_weight(request));
+  const auto backwards = mx::arange(weight.shape(1) - 1, -1, -1);
+  return mx::matmul(mx::take(input(request, 0), backwards, -1), mx::swapaxes(mx::take(weight, backwards, 1), 0, 1));
+}
+
 Result<mx::array> linear_quantized(const kit::OpRequest& request) {
   const auto* weight = request.weight;
   if (weight == nullptr || weight->packed == nullptr) return fail("not-supported", "the weight is not quantised: use linear=dense");
@@ -91,6 +97,7 @@ constexpr OpVariant kVariants[] = {
     {Op::rms_norm, "fused", "f32", rms_norm_fused},
     {Op::rms_norm, "composed", "f32", rms_norm_composed},
     {Op::linear, "dense", "f32", linear_dense},
+    {Op::linear, "reversed", "f32", linear_reversed},
     {Op::linear, "quantized", "dtype", linear_quantized},
     {Op::rope, "fused", "f32", rope_fused},
     {Op::rope, "composed", "f32", rope_composed},

@@ -20,6 +20,7 @@ struct OpVariant {
 ///   rms_norm.fused     fast::rms_norm
 ///   rms_norm.composed  f32: x * rsqrt(mean(x^2) + epsilon) * weight, one rounding
 ///   linear.dense       matmul(x, weight^T), weight^T a view of [out, in]
+///   linear.reversed    the same with the channels of both in reverse order: other sums, equally legal
 ///   linear.quantized   quantized_matmul; scales and biases in the dtype of x, as MLX's own checkpoints have them
 ///   rope.fused         fast::rope
 ///   rope.composed      f32: positions, angles, cos, sin, rotation; one rounding

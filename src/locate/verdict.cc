@@ -3,15 +3,14 @@
 namespace culprit {
 
 std::string_view name_of(Status status) {
-  static constexpr std::string_view kNames[] = {"no_divergence", "tie",          "localised",   "explained",
-                                                "proved",        "inconclusive", "unsupported", "engine_failure"};
+  static constexpr std::string_view kNames[] = {"no_divergence", "localised",   "explained",     "proved",
+                                                "inconclusive",  "unsupported", "engine_failure"};
   return kNames[static_cast<int>(status)];
 }
 
 int Verdict::exit_code(bool fail_on_precision) const {
   switch (status) {
     case Status::no_divergence:
-    case Status::tie:
       return fail_on_precision && !precision.empty() ? 1 : 0;
     case Status::localised:
     case Status::explained:

@@ -12,7 +12,7 @@
 
 namespace culprit {
 
-enum class Status { no_divergence, tie, localised, explained, proved, inconclusive, unsupported, engine_failure };
+enum class Status { no_divergence, localised, explained, proved, inconclusive, unsupported, engine_failure };
 [[nodiscard]] std::string_view name_of(Status status);
 
 /// A sentence and the runs it rests on.

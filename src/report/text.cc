@@ -37,8 +37,6 @@ std::string headline(const Verdict& verdict) {
   switch (verdict.status) {
     case Status::no_divergence:
       return fmt::format("no_divergence: {}: every op that was audited is right", subject);
-    case Status::tie:
-      return fmt::format("tie: {}: the argmax differs only at ties", subject);
     case Status::inconclusive:
       return fmt::format("inconclusive: {}: {}", subject, verdict.reason);
     case Status::unsupported:
