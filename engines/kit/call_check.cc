@@ -27,13 +27,11 @@ Arity arity_of(Op op) {
     case Op::linear:
       return {1, -1, 2};
     case Op::rope:
-      return {1, 4, 0};
     case Op::cache_write:
       return {1, 4, 0};
     case Op::sdpa:
       return {3, 4, 0};
     case Op::swiglu:
-      return {2, 0, 0};
     case Op::add:
       return {2, 0, 0};
   }

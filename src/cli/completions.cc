@@ -37,6 +37,7 @@ std::vector<Group> groups() {
 
 std::vector<std::string_view> words_of(const std::vector<Group>& all) {
   std::vector<std::string_view> words;
+  words.reserve(all.size());
   for (const auto& group : all) words.push_back(group.word);
   return words;
 }

@@ -40,7 +40,7 @@ std::vector<std::string> specs_from(const std::vector<std::string>& words) {
   std::string name;
   for (const auto& word : words) {
     const bool version_alone = !word.empty() && word[0] >= '0' && word[0] <= '9' && word.find('@') == std::string::npos;
-    specs.push_back(version_alone && !name.empty() ? name + "@" + word : word);
+    specs.push_back(version_alone && !name.empty() ? fmt::format("{}@{}", name, word) : word);
     if (const auto at = word.find('@'); at != std::string::npos) name = word.substr(0, at);
   }
   return specs;
