@@ -207,7 +207,8 @@ class Auditor {
     return for_items(batch, [&](const AuditItem& item) -> Result<void> {
       const auto found = starts.find(&item);
       if (found == starts.end()) return {};
-      const auto& [start, shape] = found->second;
+      const auto start = found->second.first;
+      const auto& shape = found->second.second;
       const auto part = [&, begin = start * out, end = (start + shape[0] * shape[1]) * out](const std::vector<double>& all) {
         Array array{{shape[0], shape[1], out}, {all.begin() + begin, all.begin() + end}};
         return item.node->heads_out > 0 ? split_heads(array, item.node->heads_out) : array;
