@@ -128,7 +128,8 @@ constexpr Entry kEntries[] = {
 }  // namespace
 
 DequantiseBlock find_dequantise(std::uint32_t type_number) {
-  const auto* found = std::find_if(std::begin(kEntries), std::end(kEntries), [&](const Entry& entry) { return entry.number == type_number; });
+  const auto* found =
+      std::find_if(std::begin(kEntries), std::end(kEntries), [&](const Entry& entry) { return entry.number == type_number; });
   return found == std::end(kEntries) ? nullptr : found->function;
 }
 

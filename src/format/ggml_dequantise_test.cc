@@ -129,9 +129,9 @@ std::string pack_q6_k(const Numbers& n) {
 }
 
 const TypeCase kCases[] = {
-    {"Q5_0", 6, 32, 1, 1, -1, -16, 15, pack_q5_0},    {"Q5_1", 7, 32, 1, 1, -1, 0, 31, pack_q5_1},
-    {"Q2_K", 10, 16, 0, 15, 15, 0, 3, pack_q2_k},     {"Q3_K", 11, 16, -32, 31, -1, -4, 3, pack_q3_k},
-    {"Q4_K", 12, 32, 0, 63, 63, 0, 15, pack_q4_k},    {"Q5_K", 13, 32, 0, 63, 63, 0, 31, pack_q5_k},
+    {"Q5_0", 6, 32, 1, 1, -1, -16, 15, pack_q5_0},       {"Q5_1", 7, 32, 1, 1, -1, 0, 31, pack_q5_1},
+    {"Q2_K", 10, 16, 0, 15, 15, 0, 3, pack_q2_k},        {"Q3_K", 11, 16, -32, 31, -1, -4, 3, pack_q3_k},
+    {"Q4_K", 12, 32, 0, 63, 63, 0, 15, pack_q4_k},       {"Q5_K", 13, 32, 0, 63, 63, 0, 31, pack_q5_k},
     {"Q6_K", 14, 16, -128, 127, -1, -32, 31, pack_q6_k},
 };
 
@@ -198,7 +198,8 @@ TEST(GgmlDequantise, HandComputedBlocks) {
   EXPECT_EQ(values[32], 30.0f);
   EXPECT_EQ(values[64], 0.0f);
   // Q3_K: all scale bits 0 are a scale of -32; element 0 with the high bit and pair 1 is 1, the others -4
-  values = dequantised(kCases[3], std::string("\1") + std::string(31, '\0') + std::string("\1") + std::string(63, '\0') + std::string(12, '\0') + raw(kHalf));
+  values = dequantised(kCases[3], std::string("\1") + std::string(31, '\0') + std::string("\1") + std::string(63, '\0') +
+                                      std::string(12, '\0') + raw(kHalf));
   EXPECT_EQ(values[0], -16.0f);
   EXPECT_EQ(values[1], 64.0f);
   // Q4_K: scale of group 4: 6 | 2 << 4 = 38, its min: 9 | 1 << 4 = 25; element 128 of quant 7, 129 of 0
@@ -221,7 +222,8 @@ TEST(GgmlDequantise, HandComputedBlocks) {
   bytes_scales[0] = '\x80';
   bytes_scales[4] = '\2';
   bytes_scales[15] = '\x7f';
-  values = dequantised(kCases[6], std::string("\xa5") + std::string(127, '\0') + std::string("\x13") + std::string(63, '\0') + bytes_scales + raw(kHalf));
+  values = dequantised(
+      kCases[6], std::string("\xa5") + std::string(127, '\0') + std::string("\x13") + std::string(63, '\0') + bytes_scales + raw(kHalf));
   EXPECT_EQ(values[0], -64.0f * (5 + 48 - 32));
   EXPECT_EQ(values[64], 1.0f * (10 + 16 - 32));
   EXPECT_EQ(values[255], 63.5f * -32);
@@ -255,7 +257,9 @@ TEST(GgmlDequantise, WeightsAreDenseWithTheShapeOfTheTensor) {
     std::vector<Numbers> blocks;
     std::string data;
     for (int i = 0; i < 3 * rows; ++i) data += type.pack(blocks.emplace_back(random_numbers(type, random)));
-    ASSERT_TRUE(write_file_whole(dir / "a.gguf", GgufBuilder().tensor("t", {static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(rows)}, type.number, data).bytes()));
+    ASSERT_TRUE(write_file_whole(
+        dir / "a.gguf",
+        GgufBuilder().tensor("t", {static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(rows)}, type.number, data).bytes()));
     const auto file = Gguf::open(dir / "a.gguf");
     ASSERT_TRUE(file) << to_string(file.error());
     const auto weight = file->weight("t");
@@ -276,7 +280,8 @@ TEST(GgmlDequantise, WeightsAreDenseWithTheShapeOfTheTensor) {
     };
     const auto block_bytes = data.size() / blocks.size();
     EXPECT_TRUE(open(static_cast<std::uint64_t>(columns), 3 * block_bytes));
-    for (const auto& [length, bytes] : {std::pair(columns - 1, 3 * block_bytes), std::pair(columns, 3 * block_bytes - 1), std::pair(columns, 2 * block_bytes)}) {
+    for (const auto& [length, bytes] :
+         {std::pair(columns - 1, 3 * block_bytes), std::pair(columns, 3 * block_bytes - 1), std::pair(columns, 2 * block_bytes)}) {
       const auto broken = open(static_cast<std::uint64_t>(length), bytes);
       ASSERT_FALSE(broken) << type.name;
       EXPECT_EQ(broken.error().id, "gguf-invalid");
