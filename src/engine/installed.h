@@ -26,12 +26,17 @@ struct KnownEngine {
 /// All names, "ref" too.
 [[nodiscard]] std::vector<std::string_view> engine_names();
 
+/// A model that packages ship, in one file or in parts. Adding one is one entry in installed.cc.
 struct KnownModel {
   std::string_view name;
-  std::string_view package, version;
-  std::string_view extension;  // the package's one file that is the model
-  std::string_view sha256;
+  std::string_view summary;                // one line, for people
+  std::vector<std::string_view> packages;  // all of one version
+  std::string_view version;
+  std::vector<std::string_view> parts;  // file names in the packages, in order
+  std::string_view file;                // what the parts make, joined
+  std::string_view sha256;              // of it
 };
+[[nodiscard]] std::span<const KnownModel> known_models();
 [[nodiscard]] const KnownModel* known_model(std::string_view name);
 [[nodiscard]] std::vector<std::string_view> model_names();
 
@@ -51,10 +56,17 @@ struct EngineRecord {
 
 /// model.json
 struct ModelRecord {
-  std::string name, package, file, sha256;
+  std::string name;
+  std::string package;  // "WHEEL SHA256", several joined by ", "
+  std::string file, sha256;
 };
 [[nodiscard]] Result<ModelRecord> read_model_record(const std::filesystem::path& folder);
 [[nodiscard]] Result<void> write_model_record(const std::filesystem::path& folder, const ModelRecord& record);
+
+/// Writes the files with the names `parts`, wherever they lie in `folder`, one after the other to `out`. Error ids: package-fetch when
+/// there is not exactly one of each, file-missing, file-write.
+[[nodiscard]] Result<void> join_parts(const std::filesystem::path& folder, std::span<const std::string_view> parts,
+                                      const std::filesystem::path& out);
 
 /// Held while something is added to a home: one process at a time.
 class HomeLock {

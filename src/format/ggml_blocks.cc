@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/pool.h"
+#include "format/ggml_dequantise.h"
 
 namespace culprit {
 namespace {
@@ -104,6 +105,19 @@ Weight repack(const GroupFormat& format, const GgmlType& type, const Shape& shap
   return weight;
 }
 
+Weight dequantise(DequantiseBlock block_function, const GgmlType& type, const Shape& shape, std::span<const std::byte> blocks) {
+  Weight weight;
+  weight.dense = Tensor::zeros(DType::f32, shape);
+  weight.source_type = type.name;
+  const auto block_bytes = static_cast<std::size_t>(type.block_bytes);
+  const auto block_elements = static_cast<std::size_t>(type.block_elements);
+  auto* out = reinterpret_cast<float*>(weight.dense.mutable_bytes().data());
+  parallel_for(blocks.size() / block_bytes, kBlocksPerTask * kGroup / block_elements, [&](std::size_t begin, std::size_t end) {
+    for (auto i = begin; i < end; ++i) block_function(blocks.data() + i * block_bytes, out + i * block_elements);
+  });
+  return weight;
+}
+
 Result<Weight> wrap_dense(DType dtype, const GgmlType& type, const Shape& shape, std::shared_ptr<const void> owner,
                           std::span<const std::byte> blocks) {
   Weight weight;
@@ -123,10 +137,11 @@ Result<Weight> weight_from_blocks(const GgmlType& type, const Shape& shape, std:
                                   std::span<const std::byte> blocks, const GgufReadFault& fault) {
   for (const auto& format : kGroupFormats)
     if (format.number == type.number) return repack(format, type, shape, blocks, fault);
+  if (const auto block_function = find_dequantise(type.number)) return dequantise(block_function, type, shape, blocks);
   if (type.name == "F32") return wrap_dense(DType::f32, type, shape, std::move(owner), blocks);
   if (type.name == "F16") return wrap_dense(DType::f16, type, shape, std::move(owner), blocks);
   if (type.name == "BF16") return wrap_dense(DType::bf16, type, shape, std::move(owner), blocks);
-  return fail("gguf-unsupported", fmt::format("expected type Q4_0, Q4_1, Q8_0, F32, F16 or BF16, got {}", type.name));
+  return fail("gguf-unsupported", fmt::format("there is no reader for the type {}", type.name));
 }
 
 }  // namespace culprit

@@ -40,7 +40,9 @@ class Gguf {
   /// Error ids: gguf-invalid when a number is missing or of another kind.
   [[nodiscard]] Result<double> number(const std::string& key) const;
   [[nodiscard]] Result<std::string> text(const std::string& key) const;
-  /// Repacks one tensor: Q4_0, Q4_1, Q8_0 become groups of 32 (4, 4, 8 bits; scales and biases f16); F32, F16, BF16 dense without a copy.
+  /// Reads one tensor. Q4_0, Q4_1, Q8_0 become groups of 32 (4, 4, 8 bits; scales and biases f16); Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K and
+  /// Q6_K dense f32, each value the exact one rounded once (ggml_dequantise.h); F32, F16, BF16 stay dense, without a copy.
+  /// Error ids: gguf-invalid when there is no such tensor, gguf-unsupported for other types.
   [[nodiscard]] Result<Weight> weight(const std::string& name, const GgufReadFault& fault = {}) const;
   [[nodiscard]] const std::filesystem::path& path() const { return file_->path(); }
 
