@@ -17,6 +17,24 @@ struct Group {
   std::set<std::string> roles;
 };
 
+// What rounding alone does to the logits of the same arm: some inputs are so sensitive that any other legal arithmetic moves them far.
+Result<void> measure_other_rounding(Session& session, Group& group) {
+  for (const auto op : {Op::rms_norm, Op::rope, Op::sdpa}) {
+    const std::string name(name_of(op)), variant = "composed";
+    auto plan = group.worst->arm.plan;
+    if (name == group.finding.op || plan.variants.contains(name) || !session.offers(name, variant)) continue;
+    plan.variants[name] = variant;
+    plan.name += " + " + name + " " + variant;
+    CULPRIT_TRY(const auto other, session.run(plan, "precision: what another legal rounding does to the logits"));
+    CULPRIT_TRY(const auto outcome, relate(session.ledger(), "", other, plan, group.worst->made, group.worst->arm.plan));
+    group.finding.other_rounding = name + " " + variant;
+    group.finding.other_effect_max = outcome.logits_difference_max;
+    group.finding.entries.push_back(other.entry);
+    return {};
+  }
+  return {};
+}
+
 // Largest change of a logit when every imprecise output of the arm is recomputed exactly.
 Result<double> logits_effect(Session& session, const Graph& graph, Group& group) {
   auto plan = group.worst->arm.plan;
@@ -59,6 +77,7 @@ Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const
     group.finding.condition = fmt::format("dtype {}{}", name_of(session.loaded().dtype),
                                           std::get<1>(key).empty() ? "" : fmt::format(", variant {}", std::get<1>(key)));
     CULPRIT_TRY(group.finding.logits_effect_max, logits_effect(session, graph, group));
+    CULPRIT_CHECK(measure_other_rounding(session, group));
     findings.push_back(group.finding);
   }
   return findings;

@@ -75,6 +75,8 @@ Json to_json(const PrecisionFinding& finding) {
           {"elements", finding.elements},
           {"ratio_max", json_number(finding.ratio_max)},
           {"logits_effect_max", json_number(finding.logits_effect_max)},
+          {"other_rounding", finding.other_rounding},
+          {"other_effect_max", json_number(finding.other_effect_max)},
           {"runs", finding.entries}};
 }
 

@@ -61,6 +61,8 @@ struct PrecisionFinding {
   std::int64_t elements = 0;
   double ratio_max = 0;          // error / standard bound
   double logits_effect_max = 0;  // largest change of a logit when the op is made right
+  std::string other_rounding;    // "rms_norm composed": a legal variant of another op in the same arm, or empty
+  double other_effect_max = 0;   // what that changes: where it is as much, the input is sensitive and not the op at fault
   std::vector<int> entries;
 };
 

@@ -50,6 +50,11 @@ std::string headline(const Verdict& verdict) {
                      verdict.defects.size() == 1 ? "" : "s", verdict.explained, verdict.defects.size());
 }
 
+std::string other_rounding(const PrecisionFinding& finding) {
+  if (finding.other_rounding.empty()) return "";
+  return fmt::format(" ({} instead: {:.3g})", finding.other_rounding, finding.other_effect_max);
+}
+
 std::string one_line(const Defect& defect, int number) {
   return fmt::format("  {} {} {} ({}), {}, when {}{}", number, name_of(defect.status), defect.op, fmt::join(defect.taps, ", "),
                      defect.layers, defect.condition, defect.fault.empty() ? "" : ": " + defect.fault);
@@ -85,8 +90,8 @@ std::string to_text(const Verdict& verdict, const TextOptions& options) {
   int number = 0;
   for (const auto& defect : verdict.defects) writer.line("{}", one_line(defect, ++number));
   for (const auto& finding : verdict.precision)
-    writer.line("  precision: {} in {}: {}; moves the logits by at most {:.3g}", finding.op, finding.condition, finding.reason,
-                finding.logits_effect_max);
+    writer.line("  precision: {} in {}: {}; moves the logits by at most {:.3g}{}", finding.op, finding.condition, finding.reason,
+                finding.logits_effect_max, other_rounding(finding));
   writer.line("  {} runs, {:.1f} s; reproduce: {}", verdict.ledger.entries().size(), verdict.seconds, verdict.reproduce);
 
   number = 0;
@@ -95,8 +100,9 @@ std::string to_text(const Verdict& verdict, const TextOptions& options) {
     writer.line("");
     writer.line("{}", writer.bold("precision"));
     for (const auto& finding : verdict.precision)
-      writer.line("  {} ({}): {} elements, up to {:.3g} times the standard bound; {}; largest effect on a logit {:.3g}{}", finding.op,
-                  finding.condition, finding.elements, finding.ratio_max, finding.reason, finding.logits_effect_max, runs(finding.entries));
+      writer.line("  {} ({}): {} elements, up to {:.3g} times the standard bound; {}; largest effect on a logit {:.3g}{}{}", finding.op,
+                  finding.condition, finding.elements, finding.ratio_max, finding.reason, finding.logits_effect_max,
+                  other_rounding(finding), runs(finding.entries));
   }
   writer.line("");
   writer.line("{}", writer.bold("compared"));
