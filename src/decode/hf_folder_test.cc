@@ -277,6 +277,24 @@ TEST_P(HfGemma3, ReadsItsWindowsAndBasesInEverySpelling) {
   EXPECT_EQ(facts_with(capped)["logit_softcap"], hex_float(30));
 }
 
+class HfMistral : public HfFolder {};
+INSTANTIATE_TEST_SUITE_P(One, HfMistral, testing::Values(find_architecture("mistral")));
+
+TEST_P(HfMistral, SlidesOnAllLayersOrOnThoseOfTheList) {
+  write(GetParam()->tiny());
+  auto json = config();
+  json["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+  EXPECT_EQ(facts_with(json)["window"], 5);
+  EXPECT_EQ(facts_with(json)["full_every"], 2);
+  json["layer_types"] = {"full_attention", "full_attention", "sliding_attention"};
+  EXPECT_NE(error_with(json).message.find("layer_types"), std::string::npos);
+  json["layer_types"] = {"full_attention", "full_attention", "full_attention"};
+  EXPECT_EQ(facts_with(json)["window"], 0);
+  json.erase("layer_types");
+  json["sliding_window"] = nullptr;
+  EXPECT_EQ(facts_with(json)["window"], 0);
+}
+
 class HfQwen : public HfFolder {};
 INSTANTIATE_TEST_SUITE_P(Both, HfQwen, testing::Values(find_architecture("qwen2"), find_architecture("qwen3")),
                          [](const auto& chosen) { return std::string(chosen.param->name); });

@@ -24,8 +24,9 @@ std::vector<Node> nodes_of(const Facts& facts) { return decoder::nodes(facts, {}
 
 Result<Facts> read_hf(const HfConfig& config) {
   CULPRIT_TRY(auto facts, read_facts(config, kMistral.name, {}));
-  CULPRIT_TRY(facts.window, config.count("sliding_window", 0));
-  CULPRIT_CHECK(read_layer_types(config, facts.window, facts));
+  CULPRIT_TRY(const int window, config.count("sliding_window", 0));
+  if (!config.has("layer_types")) facts.window = window;  // every layer slides
+  CULPRIT_CHECK(read_layer_types(config, window, facts));
   return facts;
 }
 
