@@ -284,7 +284,7 @@ TEST_P(HfMistral, SlidesOnAllLayersOrOnThoseOfTheList) {
   write(GetParam()->tiny());
   auto json = config();
   json["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
-  EXPECT_EQ(facts_with(json)["window"], 5);
+  EXPECT_EQ(facts_with(json)["window"], 4);
   EXPECT_EQ(facts_with(json)["full_every"], 2);
   json["layer_types"] = {"full_attention", "full_attention", "sliding_attention"};
   EXPECT_NE(error_with(json).message.find("layer_types"), std::string::npos);

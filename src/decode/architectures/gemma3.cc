@@ -119,7 +119,7 @@ Facts tiny() {
   facts.norm_unit_offset = true;
   facts.tied_head = true;
   facts.query_pre_attn_scalar = 24;
-  facts.window = 5;
+  facts.window = 4;
   facts.full_every = 3;
   facts.rope.base = 1e6;
   facts.rope.scaling = RopeScaling::linear;
