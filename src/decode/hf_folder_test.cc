@@ -167,6 +167,11 @@ TEST_P(HfLlama, ReadsRopeInBothSpellings) {
   spelled_new.erase("rope_scaling");
   spelled_new.erase("rope_theta");
   EXPECT_EQ(facts_with(spelled_new), to_json(facts));
+  auto both = spelled_new;
+  both["rope_scaling"] = old["rope_scaling"];
+  EXPECT_EQ(facts_with(both), to_json(facts));
+  both["rope_scaling"]["factor"] = 4;
+  EXPECT_NE(error_with(both).message.find("rope_scaling"), std::string::npos);
   spelled_new["rope_theta"] = 10000;
   EXPECT_NE(error_with(spelled_new).message.find("rope_theta"), std::string::npos);
   auto type = old;

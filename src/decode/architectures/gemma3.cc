@@ -46,11 +46,13 @@ RopeFacts local_rope(const Facts& facts, double base) {
 // the 27B, which is the one with 62 layers. Norm weights are stored with their + 1 added; channels pair as in Hugging Face's checkpoints.
 Result<Facts> read_gguf(const Gguf& file) {
   CULPRIT_TRY(auto facts, gguf::read_facts(file, kGemma3.name, RopePairing::half));
-  CULPRIT_TRY(facts.window, gguf::count(file, "gemma3.attention.sliding_window"));
-  facts.full_every = kFullEvery;
+  CULPRIT_CHECK(gguf::optional_count(file, "gemma3.attention.sliding_window", facts.window));
   double local_base = kLocalBase;
   CULPRIT_CHECK(gguf::optional_number(file, "gemma3.rope.freq_base_swa", local_base));
-  facts.rope_local = local_rope(facts, local_base);
+  if (facts.window > 0) {
+    facts.full_every = kFullEvery;
+    facts.rope_local = local_rope(facts, local_base);
+  }
   constexpr int kLayersOf27B = 62;
   facts.query_pre_attn_scalar = facts.layers == kLayersOf27B ? facts.hidden / facts.heads : facts.head_channels;
   CULPRIT_CHECK(gguf::optional_number(file, "gemma3.final_logit_softcapping", facts.logit_softcap));
@@ -85,7 +87,7 @@ Result<Facts> read_hf(const HfConfig& config) {
   facts.rope = global;
   CULPRIT_TRY(const double local_base, config.number("rope_local_base_freq", kLocalBase));
   auto local = local_rope(facts, local_base);
-  if (config.has("rope_parameters")) {
+  if (const auto* parameters = config.find("rope_parameters"); parameters != nullptr && parameters->contains("sliding_attention")) {
     CULPRIT_TRY(local, read_rope(config, facts.head_channels, kLocalBase, "sliding_attention"));
     if (config.has("rope_local_base_freq")) CULPRIT_CHECK(config.expect("rope_local_base_freq", local.base));
   }

@@ -85,6 +85,13 @@ Result<RopeFacts> read_rope(const HfConfig& config, int dims, double base, const
     CULPRIT_TRY(rope.base, parameters.number("rope_theta", base));
     if (layer_type.empty() && config.has("rope_theta")) CULPRIT_CHECK(config.expect("rope_theta", rope.base));
     CULPRIT_CHECK(read_scaling(parameters, rope));
+    if (!layer_type.empty() || !config.has("rope_scaling")) return rope;
+    RopeFacts old = rope;
+    old.scaling = RopeScaling::none;
+    CULPRIT_TRY(const auto scaling, config.object("rope_scaling"));
+    CULPRIT_CHECK(read_scaling(scaling, old));
+    if (old.scaling != rope.scaling || (rope.scaling != RopeScaling::none && old.factor != rope.factor))
+      return config.unsupported("rope_scaling", "it contradicts rope_parameters");
     return rope;
   }
   CULPRIT_TRY(rope.base, config.number("rope_theta", base));
