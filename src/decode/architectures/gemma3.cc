@@ -99,7 +99,7 @@ Json write_hf(const Facts& facts) {
   auto config = write_facts(facts, kGemma3.hf_type, kGemma3.hf_class);
   config.erase("hidden_act");
   config["hidden_activation"] = "gelu_pytorch_tanh";
-  config["query_pre_attn_scalar"] = facts.query_pre_attn_scalar > 0 ? facts.query_pre_attn_scalar : facts.head_channels;
+  config["query_pre_attn_scalar"] = whole(facts.query_pre_attn_scalar > 0 ? facts.query_pre_attn_scalar : facts.head_channels);
   config["sliding_window"] = facts.window;
   config["sliding_window_pattern"] = facts.full_every;
   config["layer_types"] = layer_types(facts);

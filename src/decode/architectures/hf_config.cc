@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/fields.h"
 
 namespace culprit {
@@ -174,6 +176,11 @@ Json layer_types(const Facts& facts) {
   return types;
 }
 
+Json whole(double value) {
+  const auto rounded = std::llround(value);
+  return static_cast<double>(rounded) == value ? Json(rounded) : Json(value);
+}
+
 Json write_facts(const Facts& facts, std::string_view model_type, std::string_view model_class) {
   Json scaling;
   if (facts.rope.scaling == RopeScaling::linear) scaling = {{"rope_type", "linear"}, {"factor", facts.rope.factor}};
@@ -182,7 +189,7 @@ Json write_facts(const Facts& facts, std::string_view model_type, std::string_vi
                {"factor", facts.rope.factor},
                {"low_freq_factor", facts.rope.low_frequency_factor},
                {"high_freq_factor", facts.rope.high_frequency_factor},
-               {"original_max_position_embeddings", facts.rope.original_context}};
+               {"original_max_position_embeddings", whole(facts.rope.original_context)}};
   return {{"architectures", {model_class}},
           {"model_type", model_type},
           {"num_hidden_layers", facts.layers},
