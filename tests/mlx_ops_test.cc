@@ -55,6 +55,8 @@ struct OpCase {
   int rank = 4;                      // rope
   bool causal = false;               // sdpa
   std::vector<std::vector<int>> tokens;
+  Node parameters = {};  // unit_offset, rope_local, window, factor
+  bool bias = false;     // linear
 };
 
 std::vector<OpCase> cases() {
@@ -106,13 +108,68 @@ std::vector<OpCase> cases() {
   for (const std::string variant : {"dense", "reversed"})
     all.push_back(
         {.name = "linear", .op = Op::linear, .variant = variant, .inputs = {{2, 3, 48}}, .weight = {80, 48}, .offset = {}, .tokens = {}});
-  all.push_back({.name = "swiglu",
-                 .op = Op::swiglu,
-                 .variant = "composed",
-                 .inputs = {{2, 3, 80}, {2, 3, 80}},
+  for (const std::string variant : {"dense", "reversed"})
+    all.push_back({.name = "linear with bias",
+                   .op = Op::linear,
+                   .variant = variant,
+                   .inputs = {{2, 3, 48}},
+                   .weight = {80, 48},
+                   .offset = {},
+                   .tokens = {},
+                   .bias = true});
+  for (const auto op : {Op::swiglu, Op::geglu})
+    all.push_back({.name = std::string(name_of(op)),
+                   .op = op,
+                   .variant = "composed",
+                   .inputs = {{2, 3, 800}, {2, 3, 800}},
+                   .weight = {},
+                   .offset = {},
+                   .tokens = {}});
+  for (const auto op : {Op::scale, Op::softcap}) {
+    all.push_back({.name = std::string(name_of(op)),
+                   .op = op,
+                   .variant = "eager",
+                   .inputs = {{2, 3, 800}},
+                   .weight = {},
+                   .offset = {},
+                   .tokens = {}});
+    all.back().parameters.factor = op == Op::scale ? std::sqrt(640.0) : 1.7;
+  }
+  for (const std::string variant : {"fused", "composed"}) {
+    all.push_back({.name = "rms_norm over heads, weight + 1",
+                   .op = Op::rms_norm,
+                   .variant = variant,
+                   .inputs = {{2, 6, 3, 16}},
+                   .weight = {16},
+                   .offset = {},
+                   .tokens = {}});
+    all.back().parameters.unit_offset = true;
+    for (const int tokens : {1, 3})
+      for (const int window : {1, 4, 7, 9}) {
+        all.push_back({.name = fmt::format("sdpa tokens {} window {}", tokens, window),
+                       .op = Op::sdpa,
+                       .variant = variant,
+                       .inputs = {{2, 6, tokens, 16}, {2, 3, 7, 16}, {2, 3, 7, 16}},
+                       .weight = {},
+                       .offset = {},
+                       .causal = true,
+                       .tokens = {}});
+        all.back().parameters.window = window;
+      }
+    OpCase local{.name = "rope of the sliding layers",
+                 .op = Op::rope,
+                 .variant = variant,
+                 .inputs = {{3, 5, 3, 16}},
                  .weight = {},
-                 .offset = {},
-                 .tokens = {}});
+                 .offset = {257},
+                 .tokens = {}};
+    local.parameters.rope_local = true;
+    local.facts.window = 4;
+    local.facts.rope_local = local.facts.rope;
+    local.facts.rope_local->base = 1000;
+    local.facts.query_pre_attn_scalar = 24;
+    all.push_back(std::move(local));
+  }
   all.push_back(
       {.name = "add", .op = Op::add, .variant = "eager", .inputs = {{2, 3, 48}, {2, 3, 48}}, .weight = {}, .offset = {}, .tokens = {}});
   return all;
@@ -144,7 +201,7 @@ Coordinates place(const OpCase& test) {
 /// Runs the case on the engine and returns the largest error / bound. `ops`: of the driver's hello.
 Result<double> worst_ratio(DriverProcess& driver, const fs::path& folder, const OpCase& test, DType dtype, const Json& ops) {
   std::mt19937_64 source(20260801);
-  Node node;
+  Node node = test.parameters;
   node.op = test.op;
   node.output = test.name;
   std::vector<std::pair<std::string, Tensor>> operands;
@@ -156,12 +213,18 @@ Result<double> worst_ratio(DriverProcess& driver, const fs::path& folder, const 
   }
   NodeContext context;
   context.facts = &test.facts;
+  context.dtype = dtype;
   context.tokens = test.tokens;
   context.at = place(test);
   if (!test.weight.empty()) {
     node.weight = "weight";
     context.weight = random_tensor(dtype, test.weight, source);
     operands.emplace_back("weight", context.weight);
+  }
+  if (test.bias) {
+    node.bias = "bias";
+    context.bias = random_tensor(dtype, {test.weight[0]}, source);
+    operands.emplace_back("bias", context.bias);
   }
   CULPRIT_CHECK(write_safetensors(folder / "in.safetensors", operands));
   const Json fields = {{"op", name_of(test.op)},
@@ -173,6 +236,10 @@ Result<double> worst_ratio(DriverProcess& driver, const fs::path& folder, const 
                        {"tokens", test.tokens},
                        {"causal", test.causal},
                        {"rank", test.rank},
+                       {"unit_offset", node.unit_offset},
+                       {"rope_local", node.rope_local},
+                       {"window", node.window},
+                       {"factor", node.factor},
                        {"out", (folder / "out.safetensors").string()}};
   CULPRIT_CHECK(driver.request("op", fields, kLimit));
   CULPRIT_TRY(const auto file, Safetensors::open(folder / "out.safetensors"));

@@ -31,12 +31,13 @@ struct OpRequest {
   std::string_view variant;               // one of variants(op); never empty
   std::span<const Array> inputs;          // in the order of node->inputs; heads are [row, head, token, channel]
   const BackendWeight* weight = nullptr;  // nullptr when the node has none
+  Array bias;                             // dense, in the run's dtype; nullptr when the node has none
   DType dtype = DType::f32;
   std::vector<std::vector<int>> tokens;  // embedding: [row][token]
   // rope: position of the first token of each row. One element: a scalar offset; more: one per row. Token t is at offset + t.
   std::vector<std::int64_t> offset;
   // sdpa: tokens of this step sit at the end of the live cache; `causal` is false when there is one token. The cache given is live slots
-  // only.
+  // only. node->window: a token sees so many last slots, its own included; 0: all.
   bool causal = false;
   double scale = 1;
 };
@@ -57,7 +58,7 @@ class Backend {
   [[nodiscard]] virtual Result<Tensor> to_host(const Array& array) = 0;
   [[nodiscard]] virtual Result<void> eval(std::span<const Array> arrays) = 0;
 
-  /// Runs one op of kinds embedding, rms_norm, linear, rope, sdpa, swiglu, add. Linear with merged heads input gets [row, token, in]:
+  /// Runs one op of any kind but cache_write. Linear with merged heads input gets [row, token, in]:
   /// the kit reshapes. Its result is [row, token, out]; the kit splits heads. Rope with a rank-3 input [row * head, token, channel] has
   /// been collapsed by the kit. Error ids: not-supported, engine-error.
   [[nodiscard]] virtual Result<Array> apply(const OpRequest& request) = 0;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace culprit::kit {
 namespace {
 
@@ -22,6 +24,9 @@ Arity arity_of(Op op) {
   switch (op) {
     case Op::embedding:
       return {0, 0, 2};
+    case Op::scale:
+    case Op::softcap:
+      return {1, 0, 0};
     case Op::rms_norm:
       return {1, 0, 1};
     case Op::linear:
@@ -32,6 +37,7 @@ Arity arity_of(Op op) {
     case Op::sdpa:
       return {3, 4, 0};
     case Op::swiglu:
+    case Op::geglu:
     case Op::add:
       return {2, 0, 0};
   }
@@ -47,6 +53,10 @@ Result<void> check_arity(const OpCall& call) {
   if (weight_rank > 0 && weight.empty()) return fail("plan-invalid", fmt::format("{}: the weight is missing", name));
   if (weight_rank == 0 && !weight.empty()) return fail("plan-invalid", fmt::format("{} takes no weight", name));
   if (weight_rank > 0 && weight.rank() != weight_rank) return misfit(call);
+  const auto& bias = call.context.bias;
+  if (!bias.empty() && call.node->op != Op::linear) return fail("plan-invalid", fmt::format("{} takes no bias", name));
+  if (!bias.empty() && bias.dtype() != call.dtype)
+    return fail("plan-invalid", fmt::format("{}: expected a bias in {}, got {}", name, name_of(call.dtype), name_of(bias.dtype())));
   for (const auto& input : call.inputs) {
     if (input.dtype() != call.dtype)
       return fail("plan-invalid", fmt::format("{}: expected operands in {}, got {}", name, name_of(call.dtype), name_of(input.dtype())));
@@ -77,12 +87,16 @@ Result<void> check_linear(const OpCall& call) {
   const auto in = x.rank() == 4 ? x.dim(1) * x.dim(3) : x.dim(2);
   const int heads = call.node->heads_out;
   if (in != weight.dim(1) || heads < 0 || (heads > 0 && weight.dim(0) % heads != 0)) return misfit(call);
+  if (const auto& bias = call.context.bias; !bias.empty() && bias.shape() != Shape{weight.dim(0)})
+    return fail("tensor-layout",
+                fmt::format("linear: a bias {} does not fit a weight {}", to_string(bias.shape()), to_string(weight.shape())));
   return {};
 }
 
 Result<void> check_rope(const OpCall& call, std::span<const std::int64_t> offset) {
   const auto& x = call.inputs[0];
-  const int dims = call.context.facts->rope.dims;
+  if (call.node->rope_local && !call.context.facts->rope_local) return fail("plan-invalid", "rope: the facts have no rope_local");
+  const int dims = rope_of(*call.node, *call.context.facts).dims;
   if (dims <= 0 || dims % 2 != 0 || dims > x.dim(3))
     return fail("tensor-layout", fmt::format("rope: {} channels of {} cannot be rotated in pairs", dims, x.dim(3)));
   const auto rows = static_cast<std::size_t>(x.dim(0));
@@ -100,6 +114,14 @@ Result<void> check_sdpa(const OpCall& call) {
   const bool fits = q.dim(0) == k.dim(0) && q.dim(3) == k.dim(3) && k.dim(0) == v.dim(0) && k.dim(1) == v.dim(1) && k.dim(2) == v.dim(2) &&
                     q.dim(1) % k.dim(1) == 0 && q.dim(2) <= k.dim(2);
   if (!fits) return misfit(call);
+  if (call.node->window < 0) return fail("plan-invalid", fmt::format("sdpa: expected a window >= 0, got {}", call.node->window));
+  return {};
+}
+
+Result<void> check_factor(const OpCall& call) {
+  const double factor = call.node->factor;
+  if (!std::isfinite(factor) || (call.node->op == Op::softcap && !(round_to(call.dtype, factor) > 0)))
+    return fail("plan-invalid", fmt::format("{}: a factor of {} has no meaning", name_of(call.node->op), factor));
   return {};
 }
 
@@ -131,7 +153,11 @@ Result<void> check_operands(const OpCall& call, std::span<const std::int64_t> of
       return check_cache_write(call);
     case Op::sdpa:
       return check_sdpa(call);
+    case Op::scale:
+    case Op::softcap:
+      return check_factor(call);
     case Op::swiglu:
+    case Op::geglu:
     case Op::add:
       if (call.inputs[0].shape() != call.inputs[1].shape()) return misfit(call);
       return {};

@@ -34,11 +34,12 @@ Result<Array> run_node(Backend& backend, const NodeRun& run) {
   request.variant = run.variant;
   request.inputs = inputs;
   request.weight = run.weight;
+  request.bias = run.bias;
   request.dtype = run.dtype;
   request.tokens = run.tokens;
   request.offset = run.offset;
   request.causal = run.causal;
-  request.scale = 1 / std::sqrt(static_cast<double>(run.facts->head_channels));
+  request.scale = attention_scale(*run.facts);
   CULPRIT_TRY(auto output, backend.apply(request));
   if (collapsed) return backend.reshape(output, shape);
   if (node.op == Op::linear && node.heads_out > 0) {
@@ -176,6 +177,10 @@ class Runner {
     if (!node.weight.empty()) {
       CULPRIT_TRY(run.weight, weights_.for_engine(node.weight, run.variant == "quantized"));
     }
+    if (!node.bias.empty()) {
+      CULPRIT_TRY(const auto* bias, weights_.for_engine(node.bias, false));
+      run.bias = bias->dense;
+    }
     if (node.op == Op::embedding) run.tokens = tokens;
     if (node.op == Op::rope) {
       const std::size_t elements = variant_value("rope.offset") == "per_row" ? plan_.sequences.size() : 1;
@@ -196,10 +201,14 @@ class Runner {
       CULPRIT_TRY(call.inputs.emplace_back(), backend_.to_host(values_.at(input)));
     }
     call.context.facts = &facts();
+    call.context.dtype = call.dtype;
     call.context.tokens = tokens;
     call.context.at = at;
     if (!node.weight.empty()) {
       CULPRIT_TRY(call.context.weight, weights_.as_used(node.weight, variant_of(node, step) == kQuantized));
+    }
+    if (!node.bias.empty()) {
+      CULPRIT_TRY(call.context.bias, weights_.as_used(node.bias, false));
     }
     if (before != nullptr) {
       CULPRIT_TRY(call.context.cache, backend_.to_host(before));

@@ -26,6 +26,7 @@ struct NodeRun {
   std::string variant;
   std::vector<Array> inputs;
   const BackendWeight* weight = nullptr;
+  Array bias;
   DType dtype = DType::f32;
   std::vector<std::vector<int>> tokens;
   std::vector<std::int64_t> offset;

@@ -30,7 +30,7 @@ struct OpFields {
   std::vector<std::vector<int>> tokens;
   bool causal = false;
   int rank = 4;
-  int heads_out = 0;
+  Node node;  // its parameters
   std::vector<FaultSpec> faults;
 };
 
@@ -49,7 +49,11 @@ Result<OpFields> read_fields(Backend& backend, const Json& request) {
       .optional("tokens", read.tokens)
       .optional("causal", read.causal)
       .optional("rank", read.rank)
-      .optional("heads_out", read.heads_out)
+      .optional("heads_out", read.node.heads_out)
+      .optional("unit_offset", read.node.unit_offset)
+      .optional("rope_local", read.node.rope_local)
+      .optional("window", read.node.window)
+      .optional("factor", read.node.factor)
       .optional("faults", faults);
   const auto* facts = fields.find("facts");
   if (const auto* layouts = fields.find("layouts")) read.layouts = *layouts;
@@ -118,6 +122,7 @@ Result<OpCall> read_operands(const Safetensors& file, const OpFields& fields, No
   call.collapsed_rank = fields.rank;
   call.per_row_offset = fields.offset.size() > 1;
   call.context.facts = &fields.facts;
+  call.context.dtype = fields.dtype;
   call.context.tokens = fields.tokens;
   for (int i = 0; file.contains(fmt::format("input.{}", i)); ++i) {
     node.inputs.push_back(fmt::format("input.{}", i));
@@ -126,6 +131,10 @@ Result<OpCall> read_operands(const Safetensors& file, const OpFields& fields, No
   if (file.contains("weight")) {
     node.weight = "weight";
     CULPRIT_TRY(call.context.weight, operand(file, "weight", fields.layouts));
+  }
+  if (file.contains("bias")) {
+    node.bias = "bias";
+    CULPRIT_TRY(call.context.bias, operand(file, "bias", fields.layouts));
   }
   if (node.op == Op::cache_write && call.inputs.size() == 2) {  // the cache before the write, then what is written
     call.context.cache = call.inputs[0];
@@ -160,6 +169,9 @@ Result<Array> run_call(Backend& backend, const OpFields& fields, const OpCall& c
     CULPRIT_TRY(weight.dense, backend.from_host(call.context.weight));
     run.weight = &weight;
   }
+  if (call.context.bias.rank() > 0) {
+    CULPRIT_TRY(run.bias, backend.from_host(call.context.bias));
+  }
   return run_node(backend, run);
 }
 
@@ -168,10 +180,9 @@ Result<Array> run_call(Backend& backend, const OpFields& fields, const OpCall& c
 Result<Json> answer_op(Backend& backend, const Json& request) {
   CULPRIT_TRY(const auto fields, read_fields(backend, request));
   CULPRIT_TRY(const auto file, Safetensors::open(fields.file));
-  Node node;
+  Node node = fields.node;
   node.op = fields.op;
   node.output = fields.tap;
-  node.heads_out = fields.heads_out;
   CULPRIT_TRY(auto call, read_operands(file, fields, node));
   CULPRIT_CHECK(check_operands(call, fields.offset));
   call.context.at = coordinates_of(call, fields.offset);

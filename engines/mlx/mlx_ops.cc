@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "decode/ops.h"
 #include "mlx_rope.h"
 
 namespace culprit::mlx_engine {
@@ -27,39 +28,73 @@ Result<mx::array> embedding_take(const kit::OpRequest& request) {
   return mx::take(table, mx::array(ids.begin(), std::move(shape), mx::int32), 0);
 }
 
+// A constant of the graph, in the dtype of the array that it meets.
+mx::array constant(double value, const mx::array& beside) { return mx::array(static_cast<float>(value), beside.dtype()); }
+
+Result<mx::array> scale_eager(const kit::OpRequest& request) {
+  return mx::multiply(input(request, 0), constant(request.node->factor, input(request, 0)));
+}
+
+Result<mx::array> norm_weight(const kit::OpRequest& request) {
+  CULPRIT_TRY(auto weight, dense_weight(request));
+  return request.node->unit_offset ? mx::add(constant(1, weight), weight) : weight;
+}
+
 Result<mx::array> rms_norm_fused(const kit::OpRequest& request) {
-  CULPRIT_TRY(const auto weight, dense_weight(request));
+  CULPRIT_TRY(const auto weight, norm_weight(request));
   return mx::fast::rms_norm(input(request, 0), weight, static_cast<float>(request.facts->norm_epsilon));
 }
 
 Result<mx::array> rms_norm_composed(const kit::OpRequest& request) {
-  CULPRIT_TRY(const auto weight, dense_weight(request));
+  CULPRIT_TRY(const auto weight, norm_weight(request));
   const auto x = f32(input(request, 0));
   const auto mean = mx::mean(mx::square(x), -1, true);
   const auto inverse = mx::rsqrt(mx::add(mean, mx::array(static_cast<float>(request.facts->norm_epsilon))));
   return mx::astype(mx::multiply(mx::multiply(x, inverse), f32(weight)), input(request, 0).dtype());
 }
 
+mx::array product(const kit::OpRequest& request, const mx::array& x, const mx::array& transposed) {
+  return request.bias == nullptr ? mx::matmul(x, transposed) : mx::addmm(unwrap(request.bias), x, transposed);
+}
+
 Result<mx::array> linear_dense(const kit::OpRequest& request) {
   CULPRIT_TRY(const auto weight, dense_weight(request));
-  return mx::matmul(input(request, 0), mx::swapaxes(weight, 0, 1));
+  return product(request, input(request, 0), mx::swapaxes(weight, 0, 1));
 }
 
 Result<mx::array> linear_reversed(const kit::OpRequest& request) {
   CULPRIT_TRY(const auto weight, dense_weight(request));
   const auto backwards = mx::arange(weight.shape(1) - 1, -1, -1);
-  return mx::matmul(mx::take(input(request, 0), backwards, -1), mx::swapaxes(mx::take(weight, backwards, 1), 0, 1));
+  return product(request, mx::take(input(request, 0), backwards, -1), mx::swapaxes(mx::take(weight, backwards, 1), 0, 1));
 }
 
 Result<mx::array> linear_quantized(const kit::OpRequest& request) {
   const auto* weight = request.weight;
   if (weight == nullptr || weight->packed == nullptr) return fail("not-supported", "the weight is not quantised: use linear=dense");
   const auto& x = input(request, 0);
-  return mx::quantized_matmul(x, unwrap(weight->packed), mx::astype(unwrap(weight->scales), x.dtype()),
-                              mx::astype(unwrap(weight->biases), x.dtype()), true, weight->group, weight->bits);
+  const auto y = mx::quantized_matmul(x, unwrap(weight->packed), mx::astype(unwrap(weight->scales), x.dtype()),
+                                      mx::astype(unwrap(weight->biases), x.dtype()), true, weight->group, weight->bits);
+  return request.bias == nullptr ? y : mx::add(y, unwrap(request.bias));
 }
 
+// Which slots each token sees, [token, slot]: token t of this step is at slot slots - tokens + t and sees all up to itself, or the last
+// `window` of these.
+mx::array visible_slots(int tokens, int slots, int window) {
+  const auto own_slot = mx::reshape(mx::arange(slots - tokens, slots, 1), mx::Shape{tokens, 1});
+  const auto slot = mx::reshape(mx::arange(0, slots, 1), mx::Shape{1, slots});
+  const auto causal = mx::less_equal(slot, own_slot);
+  if (window == 0) return causal;
+  return mx::logical_and(causal, mx::greater(slot, mx::subtract(own_slot, mx::array(window))));
+}
+
+bool window_cuts(const kit::OpRequest& request) { return request.node->window > 0 && input(request, 1).shape(2) > request.node->window; }
+
 Result<mx::array> sdpa_fused(const kit::OpRequest& request) {
+  if (window_cuts(request)) {
+    const auto visible = visible_slots(input(request, 0).shape(2), input(request, 1).shape(2), request.node->window);
+    return mx::fast::scaled_dot_product_attention(input(request, 0), input(request, 1), input(request, 2),
+                                                  static_cast<float>(request.scale), "array", {visible});
+  }
   const bool masked = request.causal && input(request, 0).shape(2) > 1;
   return mx::fast::scaled_dot_product_attention(input(request, 0), input(request, 1), input(request, 2), static_cast<float>(request.scale),
                                                 masked ? "causal" : "");
@@ -76,9 +111,8 @@ Result<mx::array> sdpa_composed(const kit::OpRequest& request) {
   const auto keys = mx::expand_dims(f32(k), 2);
   const auto values = mx::expand_dims(f32(input(request, 2)), 2);
   auto scores = mx::matmul(mx::multiply(grouped, mx::array(static_cast<float>(request.scale))), mx::swapaxes(keys, -1, -2));
-  if (request.causal) {  // token t of this step is at slot slots - tokens + t and sees all up to itself
-    const auto own_slot = mx::reshape(mx::arange(slots - tokens, slots, 1), mx::Shape{tokens, 1});
-    const auto visible = mx::less_equal(mx::reshape(mx::arange(0, slots, 1), mx::Shape{1, slots}), own_slot);
+  if (request.causal || window_cuts(request)) {
+    const auto visible = visible_slots(tokens, slots, request.node->window);
     scores = mx::add(scores, mx::where(visible, mx::array(0.0F), mx::array(-std::numeric_limits<float>::infinity())));
   }
   const auto mixed = mx::matmul(mx::softmax(scores, -1, true), values);
@@ -90,10 +124,25 @@ Result<mx::array> swiglu_composed(const kit::OpRequest& request) {
   return mx::multiply(mx::multiply(gate, mx::sigmoid(gate)), input(request, 1));
 }
 
+Result<mx::array> geglu_composed(const kit::OpRequest& request) {
+  const auto& gate = input(request, 0);
+  const auto cube = mx::power(gate, constant(3, gate));
+  const auto z = mx::multiply(constant(kGeluScale, gate), mx::add(gate, mx::multiply(constant(kGeluCubic, gate), cube)));
+  const auto gelu = mx::multiply(mx::multiply(constant(0.5, gate), gate), mx::add(constant(1, gate), mx::tanh(z)));
+  return mx::multiply(gelu, input(request, 1));
+}
+
+Result<mx::array> softcap_eager(const kit::OpRequest& request) {
+  const auto& x = input(request, 0);
+  const auto cap = constant(request.node->factor, x);
+  return mx::multiply(cap, mx::tanh(mx::divide(x, cap)));
+}
+
 Result<mx::array> add_eager(const kit::OpRequest& request) { return mx::add(input(request, 0), input(request, 1)); }
 
 constexpr OpVariant kVariants[] = {
     {Op::embedding, "take", "f32", embedding_take},
+    {Op::scale, "eager", "f32", scale_eager},
     {Op::rms_norm, "fused", "f32", rms_norm_fused},
     {Op::rms_norm, "composed", "f32", rms_norm_composed},
     {Op::linear, "dense", "f32", linear_dense},
@@ -104,7 +153,9 @@ constexpr OpVariant kVariants[] = {
     {Op::sdpa, "fused", "f32", sdpa_fused},
     {Op::sdpa, "composed", "f32", sdpa_composed},
     {Op::swiglu, "composed", "dtype", swiglu_composed},  // MLX's sigmoid rounds exp, 1 + exp, 1 / and 1 - each
+    {Op::geglu, "composed", "dtype", geglu_composed},    // each of the steps is an op
     {Op::add, "eager", "f32", add_eager},
+    {Op::softcap, "eager", "f32", softcap_eager},
 };
 
 }  // namespace

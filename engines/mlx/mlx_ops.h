@@ -17,17 +17,20 @@ struct OpVariant {
 
 /// The default of each op stands first among its own.
 ///   embedding.take     take(weight, ids)
-///   rms_norm.fused     fast::rms_norm
+///   scale.eager        x * factor
+///   rms_norm.fused     fast::rms_norm; weight + 1 in the dtype where the node asks for it
 ///   rms_norm.composed  f32: x * rsqrt(mean(x^2) + epsilon) * weight, one rounding
-///   linear.dense       matmul(x, weight^T), weight^T a view of [out, in]
+///   linear.dense       matmul(x, weight^T), weight^T a view of [out, in]; addmm with a bias
 ///   linear.reversed    the same with the channels of both in reverse order: other sums, equally legal
-///   linear.quantized   quantized_matmul; scales and biases in the dtype of x, as MLX's own checkpoints have them
+///   linear.quantized   quantized_matmul; scales and biases in the dtype of x, as MLX's own checkpoints have them; then + bias
 ///   rope.fused         fast::rope
 ///   rope.composed      f32: positions, angles, cos, sin, rotation; one rounding
-///   sdpa.fused         fast::scaled_dot_product_attention
+///   sdpa.fused         fast::scaled_dot_product_attention; a boolean mask where a window cuts something off
 ///   sdpa.composed      f32: matmul, additive mask, softmax, matmul; one rounding
 ///   swiglu.composed    gate * sigmoid(gate) * up, as mlx_lm has it
+///   geglu.composed     gelu_approx(gate) * up, as mlx_lm has it
 ///   add.eager          x + y
+///   softcap.eager      factor * tanh(x / factor)
 [[nodiscard]] std::span<const OpVariant> op_variants();
 /// nullptr when there is no such variant.
 [[nodiscard]] const OpVariant* find_variant(Op op, std::string_view name);

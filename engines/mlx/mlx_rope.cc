@@ -37,7 +37,7 @@ mx::array f32_vector(const std::vector<double>& values) {
 
 Result<mx::array> rope_fused(const kit::OpRequest& request) {
   CULPRIT_TRY(const auto offsets, offsets_of(request));
-  const auto& facts = request.facts->rope;
+  const auto& facts = rope_of(*request.node, *request.facts);
   std::optional<float> base = static_cast<float>(facts.base);
   std::optional<mx::array> wavelengths;
   float scale = 1;
@@ -57,7 +57,7 @@ Result<mx::array> rope_fused(const kit::OpRequest& request) {
 
 Result<mx::array> rope_composed(const kit::OpRequest& request) {
   CULPRIT_TRY(const auto offsets, offsets_of(request));
-  const auto& facts = request.facts->rope;
+  const auto& facts = rope_of(*request.node, *request.facts);
   const auto& original = unwrap(request.inputs[0]);
   const auto x = mx::astype(original, mx::float32);
   const int tokens = x.shape(-2), channels = x.shape(-1), half = facts.dims / 2;

@@ -81,6 +81,35 @@ TEST_F(OpRequest, ReadsOperandsInTheLayoutThatIsGiven) {
   EXPECT_EQ(error_of("rope", {{"input.0", storage}}, outside), "tensor-layout");
 }
 
+TEST_F(OpRequest, TakesTheParametersOfANode) {
+  const auto x = counted({2, 3, 48});
+  EXPECT_EQ(output("scale", {{"input.0", x}}, {{"factor", 2.5}}).values(), rounded(scale(to_array(x), 2.5)));
+  EXPECT_EQ(output("softcap", {{"input.0", x}}, {{"factor", 3}}).values(), rounded(softcap(to_array(x), 3)));
+  EXPECT_EQ(output("geglu", {{"input.0", x}, {"input.1", x}}).values(), rounded(geglu(to_array(x), to_array(x))));
+  const auto weight = counted({48});
+  EXPECT_EQ(output("rms_norm", {{"input.0", x}, {"weight", weight}}, {{"unit_offset", true}}).values(),
+            rounded(rms_norm(to_array(x), weight.values(), facts_.norm_epsilon, true)));
+  EXPECT_EQ(error_of("softcap", {{"input.0", x}}, {{"factor", 0}}), "plan-invalid");
+  EXPECT_EQ(error_of("rope", {{"input.0", counted(heads_)}}, {{"offset", {5}}, {"rope_local", true}}), "plan-invalid");
+
+  const auto matrix = counted({4, 48}), bias = counted({4});
+  const auto plain = output("linear", {{"input.0", x}, {"weight", matrix}}),
+             biased = output("linear", {{"input.0", x}, {"weight", matrix}, {"bias", bias}}),
+             reversed = output("linear", {{"input.0", x}, {"weight", matrix}, {"bias", bias}}, {{"variant", "reversed"}});
+  for (std::int64_t i = 0; i < 4; ++i) {
+    // Multiples of 2^-6 below 2^12: each sum is exact.
+    EXPECT_EQ(biased.at({1, 2, i}), plain.at({1, 2, i}) + bias.at({i}));
+    EXPECT_EQ(reversed.at({1, 2, i}), biased.at({1, 2, i}));
+  }
+  EXPECT_EQ(error_of("linear", {{"input.0", x}, {"weight", matrix}, {"bias", counted({3})}}), "tensor-layout");
+  EXPECT_EQ(error_of("add", {{"input.0", x}, {"input.1", x}, {"bias", bias}}), "plan-invalid");
+
+  const auto q = counted({1, 2, 1, 8}), k = counted({1, 1, 4, 8});
+  const auto windowed = output("sdpa", {{"input.0", q}, {"input.1", k}, {"input.2", k}}, {{"window", 1}});
+  for (std::int64_t c = 0; c < 8; ++c) EXPECT_EQ(windowed.at({0, 1, 0, c}), k.at({0, 0, 3, c}));
+  EXPECT_EQ(error_of("sdpa", {{"input.0", q}, {"input.1", k}, {"input.2", k}}, {{"window", -1}}), "plan-invalid");
+}
+
 TEST_F(OpRequest, RunsTheOtherOps) {
   const auto x = counted({2, 3, 48});
   EXPECT_EQ(output("add", {{"input.0", x}, {"input.1", x}}).values(), rounded(add(to_array(x), to_array(x))));

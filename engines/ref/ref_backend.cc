@@ -80,7 +80,8 @@ Result<Tensor> RefBackend::to_host(const kit::Array& array) { return tensor_of(a
 Result<kit::Array> RefBackend::apply(const kit::OpRequest& request) {
   const auto& node = *request.node;
   if (request.variant == "reversed")
-    return array_of(reversed_linear(tensor_of(request.inputs[0]), tensor_of(request.weight->dense), request.dtype));
+    return array_of(reversed_linear(tensor_of(request.inputs[0]), tensor_of(request.weight->dense),
+                                    request.bias == nullptr ? Tensor() : tensor_of(request.bias), request.dtype));
   std::vector<Array> inputs;
   for (const auto& input : request.inputs) inputs.push_back(to_array(tensor_of(input)));
 
@@ -89,9 +90,11 @@ Result<kit::Array> RefBackend::apply(const kit::OpRequest& request) {
   if (collapsed) inputs[0].shape.insert(inputs[0].shape.begin(), 1);
   NodeContext context;
   context.facts = request.facts;
+  context.dtype = request.dtype;
   context.tokens = request.tokens;
   if (request.weight != nullptr)
     context.weight = request.variant == "quantized" ? dequantised(*request.weight) : tensor_of(request.weight->dense);
+  if (request.bias != nullptr) context.bias = tensor_of(request.bias);
   if (node.op == Op::rope || node.op == Op::sdpa) {
     const auto rows = inputs[0].shape[0], tokens = inputs[0].shape[2];
     const auto slots = node.op == Op::sdpa ? inputs[1].shape[2] : tokens;

@@ -4,7 +4,7 @@
 
 namespace culprit::ref {
 
-/// x [.., in], weight [out, in] -> [.., out] in `dtype`: f32 accumulation, one rounding.
-[[nodiscard]] Tensor reversed_linear(const Tensor& x, const Tensor& weight, DType dtype);
+/// x [.., in], weight [out, in], bias [out] or empty -> [.., out] in `dtype`: f32 accumulation from the bias on, one rounding.
+[[nodiscard]] Tensor reversed_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType dtype);
 
 }  // namespace culprit::ref

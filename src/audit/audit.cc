@@ -80,6 +80,7 @@ class Auditor {
     return for_items(items, [&](const AuditItem& item) -> Result<void> {
       NodeContext context;
       context.facts = &model_.facts();
+      context.dtype = item.output->layout.dtype;
       context.at = item.output->at;
       if (item.node->op == Op::embedding) {
         CULPRIT_TRY(context.tokens, tokens_at(traces_[item.trace].plan, context.at));
@@ -151,22 +152,31 @@ class Auditor {
   }
 
   // Items that share a weight in one form, and arithmetic.
-  using Group = std::tuple<std::string, bool, DType, DType, bool>;  // weight, quantised, dtype, accumulate, in_dtype
+  using Group = std::tuple<std::string, std::string, bool, DType, DType, bool>;  // weight, bias, quantised, dtype, accumulate, in_dtype
+  struct Parameters {
+    QuantizedValues weight;
+    Tensor bias;
+  };
 
   Result<void> audit_linears(const std::vector<AuditItem>& items) {
     std::map<Group, std::vector<AuditItem>> groups;
     for (const auto& item : items)
-      groups[{item.node->weight, entry(item).variant == "quantized", item.output->layout.dtype, item.arithmetic.accumulate,
+      groups[{item.node->weight, item.node->bias, entry(item).variant == "quantized", item.output->layout.dtype, item.arithmetic.accumulate,
               item.arithmetic.in_dtype}]
           .push_back(item);
     for (const auto& [group, members] : groups) {
-      QuantizedValues weight;
-      if (std::get<1>(group)) {
-        CULPRIT_TRY(auto quantized, weights_.quantized(std::get<0>(group)));
+      const auto& [weight_name, bias_name, is_quantized, dtype, accumulate, in_dtype] = group;
+      Parameters parameters;
+      auto& weight = parameters.weight;
+      if (is_quantized) {
+        CULPRIT_TRY(auto quantized, weights_.quantized(weight_name));
         if (quantized) weight = *std::move(quantized);
       }
       if (weight.value.empty()) {
-        CULPRIT_TRY(weight.value, weights_.dense(std::get<0>(group)));
+        CULPRIT_TRY(weight.value, weights_.dense(weight_name));
+      }
+      if (!bias_name.empty()) {
+        CULPRIT_TRY(parameters.bias, weights_.dense(bias_name));
       }
       // A batch holds about as many results as fit in 100 MB with their bounds, and enough tokens to be worth reading the weight again.
       const auto batch_tokens = std::max<std::int64_t>(32, (std::int64_t{1} << 22) / weight.value.dim(0));
@@ -176,7 +186,7 @@ class Auditor {
         batch.push_back(item);
         tokens += item.output->at.rows() * item.output->at.tokens();
         if (tokens < batch_tokens && &item != &members.back()) continue;
-        CULPRIT_CHECK(audit_batch(batch, weight));
+        CULPRIT_CHECK(audit_batch(batch, parameters));
         batch.clear();
         tokens = 0;
       }
@@ -184,7 +194,8 @@ class Auditor {
     return {};
   }
 
-  Result<void> audit_batch(const std::vector<AuditItem>& batch, const QuantizedValues& weight) {
+  Result<void> audit_batch(const std::vector<AuditItem>& batch, const Parameters& parameters) {
+    const auto& weight = parameters.weight;
     std::vector<double> x;
     std::map<const AuditItem*, std::pair<std::int64_t, Shape>> starts;  // first token in x, and [row, token]
     const std::int64_t in = weight.value.dim(1), out = weight.value.dim(0);
@@ -202,7 +213,7 @@ class Auditor {
     }
     if (x.empty()) return {};
     const auto& first = batch.front();
-    const auto done = bounded_linear(x, static_cast<std::int64_t>(x.size()) / in, weight.value, weight.magnitude,
+    const auto done = bounded_linear(x, static_cast<std::int64_t>(x.size()) / in, weight.value, weight.magnitude, parameters.bias,
                                      first.output->layout.dtype, first.arithmetic, options_.threads);
     return for_items(batch, [&](const AuditItem& item) -> Result<void> {
       const auto found = starts.find(&item);
@@ -221,19 +232,21 @@ class Auditor {
       judge_shaped(item, expected, actual);
       if (entry(item).judgement == Judgement::corruption && expected.value.shape == actual.shape() && !item.arithmetic.in_dtype)
         reconsider(item, std::span(x).subspan(static_cast<std::size_t>(start * in), static_cast<std::size_t>(shape[0] * shape[1] * in)),
-                   shape, weight, actual);
+                   shape, parameters, actual);
       return {};
     });
   }
 
   // Outside of the default bound, but just as accumulation in the dtype would be: that is lower precision than declared, and not
   // corruption.
-  void reconsider(const AuditItem& item, std::span<const double> x, const Shape& shape, const QuantizedValues& weight,
+  void reconsider(const AuditItem& item, std::span<const double> x, const Shape& shape, const Parameters& parameters,
                   const Tensor& actual) {
+    const auto& weight = parameters.weight;
     const auto dtype = actual.dtype();
     const Arithmetic in_dtype{.accumulate = DType::f32, .in_dtype = true, .declared = false};
     if (!units_of(dtype, in_dtype).in_dtype) return;
-    const auto done = bounded_linear(x, shape[0] * shape[1], weight.value, weight.magnitude, dtype, in_dtype, options_.threads);
+    const auto done =
+        bounded_linear(x, shape[0] * shape[1], weight.value, weight.magnitude, parameters.bias, dtype, in_dtype, options_.threads);
     const auto flat = actual.rank() == 4 ? merge_heads(to_array(actual)) : to_array(actual);
     if (!errors_as_accumulated_in_dtype(done, flat.values)) return;
     const auto arranged = [&](const std::vector<double>& values) {

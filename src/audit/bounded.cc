@@ -8,6 +8,8 @@ namespace {
 
 std::vector<double> bounds_of(const BoundCall& call) {
   switch (call.node.op) {
+    case Op::scale:
+      return scale_bounds(call);
     case Op::rms_norm:
       return rms_norm_bounds(call);
     case Op::rope:
@@ -16,8 +18,12 @@ std::vector<double> bounds_of(const BoundCall& call) {
       return sdpa_bounds(call);
     case Op::swiglu:
       return swiglu_bounds(call);
+    case Op::geglu:
+      return geglu_bounds(call);
     case Op::add:
       return add_bounds(call);
+    case Op::softcap:
+      return softcap_bounds(call);
     case Op::embedding:
     case Op::cache_write:
     case Op::linear:
@@ -32,7 +38,10 @@ Result<Bounded> bounded_linear_node(const Node& node, const Array& input, const 
   const auto& weight = context.weight;
   if (weight.rank() != 2 || x.shape.size() != 3 || x.shape[2] != weight.dim(1))
     return fail("tensor-layout", node.output + ": the input is " + to_string(x.shape) + " and the weight " + to_string(weight.shape()));
-  auto done = bounded_linear(x.values, x.shape[0] * x.shape[1], weight.contiguous(), magnitude, dtype, arithmetic);
+  if (!context.bias.empty() && context.bias.shape() != Shape{weight.dim(0)})
+    return fail("tensor-layout",
+                node.output + ": the bias is " + to_string(context.bias.shape()) + " and the weight " + to_string(weight.shape()));
+  auto done = bounded_linear(x.values, x.shape[0] * x.shape[1], weight.contiguous(), magnitude, context.bias, dtype, arithmetic);
   const Shape shape = {x.shape[0], x.shape[1], weight.dim(0)};
   const auto arranged = [&](std::vector<double> values) {
     Array array{shape, std::move(values)};

@@ -42,6 +42,22 @@ class F32Engine {
       case Op::add:
         for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] = f(inputs[0].values[i]) + f(inputs[1].values[i]);
         break;
+      case Op::scale:
+        for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] = f(inputs[0].values[i]) * step(f(node.factor));
+        break;
+      case Op::softcap:
+        for (std::size_t i = 0; i < result.values.size(); ++i) {
+          const float cap = step(f(node.factor));
+          result.values[i] = cap * step(std::tanh(step(f(inputs[0].values[i]) / cap)));
+        }
+        break;
+      case Op::geglu:
+        for (std::size_t i = 0; i < result.values.size(); ++i) {
+          const float g = f(inputs[0].values[i]);
+          const float z = f(kGeluScale) * (g + f(kGeluCubic) * g * g * g);
+          result.values[i] = step(0.5F * g * (1 + std::tanh(z))) * f(inputs[1].values[i]);
+        }
+        break;
       case Op::swiglu:
         for (std::size_t i = 0; i < result.values.size(); ++i) {
           const float g = f(inputs[0].values[i]);
@@ -50,16 +66,16 @@ class F32Engine {
         }
         break;
       case Op::rms_norm:
-        rms_norm(inputs[0], context, result);
+        rms_norm(node, inputs[0], context, result);
         break;
       case Op::linear:
         linear(node, inputs[0], context, result);
         break;
       case Op::rope:
-        rope(inputs[0], context, result);
+        rope(rope_of(node, *context.facts), inputs[0], context, result);
         break;
       case Op::sdpa:
-        sdpa(inputs, context, result);
+        sdpa(node, inputs, context, result);
         break;
     }
     return to_tensor(result, dtype_);
@@ -69,8 +85,10 @@ class F32Engine {
   static float f(double x) { return static_cast<float>(x); }
   float step(float x) const { return split_ ? f(round_to(dtype_, x)) : x; }
 
-  void rms_norm(const Array& x, const NodeContext& context, Array& out) const {
-    const auto weight = context.weight.values();
+  void rms_norm(const Node& node, const Array& x, const NodeContext& context, Array& out) const {
+    auto weight = context.weight.values();
+    if (node.unit_offset)
+      for (auto& value : weight) value = step(1 + f(value));
     for (std::size_t start = 0; start < x.values.size(); start += weight.size()) {
       std::vector<float> squares;
       for (std::size_t c = 0; c < weight.size(); ++c) squares.push_back(f(x.values[start + c]) * f(x.values[start + c]));
@@ -90,20 +108,21 @@ class F32Engine {
         std::vector<float> terms;
         for (std::size_t i = 0; i < width; ++i)
           terms.push_back(f(round_to(inside, f(x.values[token * width + i]) * f(weight[j * width + i]))));
+        if (!node.bias.empty()) terms.push_back(f(context.bias.at({static_cast<std::int64_t>(j)})));
         flat.values.push_back(ordered_sum(terms, order_, inside));
       }
     out = node.heads_out > 0 ? split_heads(flat, node.heads_out) : flat;
   }
 
-  void rope(const Array& x, const NodeContext& context, Array& out) const {
-    const auto& facts = context.facts->rope;
+  void rope(const RopeFacts& facts, const Array& x, const NodeContext& context, Array& out) const {
     const auto half = static_cast<std::size_t>(facts.dims / 2);
     const auto channels = static_cast<std::size_t>(x.shape[3]), tokens = static_cast<std::size_t>(x.shape[2]);
     const auto heads = static_cast<std::size_t>(x.shape[1]);
     for (std::size_t vector = 0; vector < x.values.size() / channels; ++vector)
       for (std::size_t pair = 0; pair < half; ++pair) {
         const float frequency = std::exp(-std::log(f(facts.base)) * static_cast<float>(pair) / static_cast<float>(half));
-        const float angle = static_cast<float>(context.at.position[vector / tokens / heads][vector % tokens]) * frequency;
+        const float slowed = facts.scaling == RopeScaling::linear ? frequency / f(facts.factor) : frequency;
+        const float angle = static_cast<float>(context.at.position[vector / tokens / heads][vector % tokens]) * slowed;
         const float cosine = step(std::cos(angle)), sine = step(std::sin(angle));
         const bool halves = facts.pairing == RopePairing::half;
         const auto first = vector * channels + (halves ? pair : 2 * pair), second = halves ? first + half : first + 1;
@@ -113,10 +132,10 @@ class F32Engine {
       }
   }
 
-  void sdpa(const std::vector<Array>& inputs, const NodeContext& context, Array& out) const {
+  void sdpa(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, Array& out) const {
     const auto& [q, k, v] = std::tie(inputs[0], inputs[1], inputs[2]);
     const auto heads = q.shape[1], tokens = q.shape[2], channels = q.shape[3], kv_heads = k.shape[1], slots = k.shape[2];
-    const float scale = step(1 / std::sqrt(static_cast<float>(channels)));
+    const float scale = step(f(attention_scale(*context.facts)));
     for (std::int64_t vector = 0; vector < q.count() / channels; ++vector) {
       const auto token = vector % tokens, head = vector / tokens % heads, row = vector / tokens / heads;
       const auto base = (row * kv_heads + head / (heads / kv_heads)) * slots;
@@ -126,8 +145,8 @@ class F32Engine {
       std::vector<float> scores;
       std::vector<std::int64_t> seen;
       for (std::int64_t slot = 0; slot < slots; ++slot) {
-        if (context.at.slot[static_cast<std::size_t>(row)][static_cast<std::size_t>(slot)] >
-            context.at.position[static_cast<std::size_t>(row)][static_cast<std::size_t>(token)])
+        if (!is_visible(context.at.slot[static_cast<std::size_t>(row)][static_cast<std::size_t>(slot)],
+                        context.at.position[static_cast<std::size_t>(row)][static_cast<std::size_t>(token)], node.window))
           continue;
         std::vector<float> terms;
         for (std::int64_t c = 0; c < channels; ++c)

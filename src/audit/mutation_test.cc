@@ -39,13 +39,14 @@ TestRun spoilt_run(DType dtype, const Mutation& mutation, const std::string& out
   return run;
 }
 
-class mutation : public testing::TestWithParam<DType> {};
+class mutation : public testing::TestWithParam<std::tuple<DType, Facts>> {};
 
 TEST_P(mutation, every_planted_fault_is_corruption_at_its_op_and_at_no_other) {
   const TestDir dir;
-  const auto model = tiny_model(dir / "model", 1);
-  ModelWeights weights(model, GetParam());
-  const auto honest = write_trace(dir / "honest", model, small_run(GetParam()));
+  const auto& [dtype, facts] = GetParam();
+  const auto model = tiny_model(dir / "model", 1, facts);
+  ModelWeights weights(model, dtype);
+  const auto honest = write_trace(dir / "honest", model, small_run(dtype));
   const auto clean = must(audit(model, weights, {&honest}));
   EXPECT_TRUE(corrupted(model, clean[0]).empty());
   EXPECT_EQ(clean[0].worst(), Judgement::within);
@@ -55,7 +56,7 @@ TEST_P(mutation, every_planted_fault_is_corruption_at_its_op_and_at_no_other) {
     std::size_t effective_count = 0;
     for (const auto& node : model.graph().nodes()) {
       bool effective = false;
-      const auto trace = write_trace(dir / "spoilt", model, spoilt_run(GetParam(), planted, node.output, 1, effective));
+      const auto trace = write_trace(dir / "spoilt", model, spoilt_run(dtype, planted, node.output, 1, effective));
       effective_count += effective;
       const auto reports = must(audit(model, weights, {&trace}));
       EXPECT_EQ(corrupted(model, reports[0]), (std::set<Place>{{1, node.output}})) << planted.name << " in " << node.output;
@@ -65,8 +66,21 @@ TEST_P(mutation, every_planted_fault_is_corruption_at_its_op_and_at_no_other) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(dtypes, mutation, testing::Values(DType::f32, DType::bf16, DType::f16),
-                         [](const auto& chosen) { return std::string(name_of(chosen.param)); });
+INSTANTIATE_TEST_SUITE_P(every_op, mutation,
+                         testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16), testing::ValuesIn(facts_of_every_op())),
+                         [](const auto& chosen) {
+                           return std::get<1>(chosen.param).architecture + "_" + std::string(name_of(std::get<0>(chosen.param)));
+                         });
+
+TEST(mutation_suite, covers_every_op) {
+  std::set<Op> covered;
+  for (auto facts : facts_of_every_op()) {
+    facts.layers = 1;
+    const Graph graph(facts);
+    for (const auto& node : graph.nodes()) covered.insert(node.op);
+  }
+  EXPECT_EQ(covered.size(), all_ops().size());
+}
 
 TEST(mutation_could_not_show, stale_at_the_first_step_changes_nothing_and_raises_nothing) {
   const TestDir dir;

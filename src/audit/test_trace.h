@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "decode/architecture.h"
 #include "decode/model.h"
 #include "decode/node_eval.h"
 #include "engine/plan.h"
@@ -57,6 +58,7 @@ inline Trace write_trace(const std::filesystem::path& folder, const Model& model
     if (run.plan.reprefill) before.clear();
     NodeContext context;
     context.facts = &model.facts();
+    context.dtype = run.dtype;
     for (std::size_t row = 0; row < run.plan.sequences.size(); ++row) {
       context.at.sequence.push_back(run.plan.sequence_ids.empty() ? static_cast<int>(row) : run.plan.sequence_ids[row]);
       context.at.position.emplace_back();
@@ -73,6 +75,7 @@ inline Trace write_trace(const std::filesystem::path& folder, const Model& model
       for (const auto& name : node.inputs) inputs.push_back(to_array(now.at(name)));
       const auto previous = before.contains(node.output) ? before.at(node.output) : Tensor();
       context.weight = node.weight.empty() ? Tensor() : weights.at(node.weight);
+      context.bias = node.bias.empty() ? Tensor() : weights.at(node.bias);
       context.cache = node.op == Op::cache_write ? previous : Tensor();
       auto result = run.engine ? run.engine(node, inputs, context) : to_tensor(must(evaluate_node(node, inputs, context)), run.dtype);
       if (run.touch) result = run.touch(node, step, result, previous);
@@ -87,11 +90,21 @@ inline Trace write_trace(const std::filesystem::path& folder, const Model& model
 }
 
 /// The tiny random llama with `layers` layers.
-inline Model tiny_model(const std::filesystem::path& folder, int layers = 2) {
-  RandomModel spec{.facts = tiny_llama_facts()};
+inline Model tiny_model(const std::filesystem::path& folder, int layers = 2, Facts facts = tiny_llama_facts()) {
+  RandomModel spec{.facts = std::move(facts)};
   spec.facts.layers = layers;
   must(write_random_model(folder, spec));
   return must(Model::open(folder));
+}
+
+/// What has every op and every parameter of one between them: llama, qwen2 with its biases, gemma3 with a window that cuts off and capped
+/// logits.
+inline std::vector<Facts> facts_of_every_op() {
+  auto gemma = find_architecture("gemma3")->tiny();
+  gemma.window = 2;
+  gemma.full_every = 2;
+  gemma.logit_softcap = 3;
+  return {tiny_llama_facts(), find_architecture("qwen2")->tiny(), gemma};
 }
 
 }  // namespace culprit

@@ -39,14 +39,16 @@ QuantizedValues quantized_values(const Weight& weight, DType dtype) {
   QuantizedValues made{Tensor::zeros(DType::f32, shape), Tensor::zeros(DType::f32, shape)};
   const auto value = made.value.mutable_bytes(), magnitude = made.magnitude.mutable_bytes();
   const auto row_bytes = static_cast<std::size_t>(packed_tensor.dim(1)) * sizeof(std::uint32_t);
-  const auto per_word = 32 / weight.bits;
-  const std::uint32_t mask = weight.bits == 32 ? ~0U : (1U << weight.bits) - 1;
+  const std::uint32_t mask = (1U << weight.bits) - 1;
   parallel_for(static_cast<std::size_t>(rows), 64, [&](std::size_t begin, std::size_t end) {
     for (std::size_t row = begin; row < end; ++row)
       for (std::int64_t column = 0; column < columns; ++column) {
-        std::uint32_t word = 0;
-        std::memcpy(&word, packed.data() + row * row_bytes + static_cast<std::size_t>(column / per_word) * sizeof word, sizeof word);
-        const auto q = static_cast<double>((word >> (weight.bits * (column % per_word))) & mask);
+        // A value of at most 8 bits lies in two bytes of the row's little-endian bit stream.
+        const auto bit = static_cast<std::size_t>(column * weight.bits);
+        const auto* stream = packed.data() + row * row_bytes;
+        auto window = std::to_integer<std::uint32_t>(stream[bit / 8]);
+        if (bit / 8 + 1 < row_bytes) window |= std::to_integer<std::uint32_t>(stream[bit / 8 + 1]) << 8;
+        const auto q = static_cast<double>(window >> (bit % 8) & mask);
         const auto group = row * static_cast<std::size_t>(groups) + static_cast<std::size_t>(column / weight.group);
         const double scaled = scales[group] * q, bias = biases[group];
         // The magnitude is rounded up, so that it stays a bound.

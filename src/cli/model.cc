@@ -1,14 +1,18 @@
 #include "decode/model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <type_traits>
+#include <vector>
 
+#include "base/text.h"
 #include "cli/context.h"
 #include "cli/json_text.h"
 #include "cli/verbs.h"
+#include "decode/architecture.h"
 #include "decode/facts_json.h"
 #include "engine/installed.h"
 
@@ -37,6 +41,30 @@ Result<int> get(Context& context, const Arguments& arguments) {
     context.out_json(document("culprit-models", {{"models", {{{"name", name}, {"path", path.string()}}}}}));
   else
     context.out(fmt::format("{} is installed: {}\n", name, path.string()));
+  return 0;
+}
+
+Result<int> make(Context& context, const Arguments& arguments) {
+  const auto& name = arguments.positionals()[0];
+  const auto* architecture = find_architecture(name);
+  std::vector<std::string_view> known;
+  for (const auto* entry : architectures()) known.push_back(entry->name);
+  if (architecture == nullptr) {
+    const auto near = nearest(name, known);
+    return fail("model-unsupported", fmt::format("expected an architecture of {}, got {}{}", fmt::join(known, ", "), name,
+                                                 near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+  }
+  const auto size = arguments.value_or("size", "tiny");
+  if (size != "tiny" && size != "small") return fail("option-value", fmt::format("--size: expected tiny or small, got {}", size));
+  CULPRIT_TRY(const auto seed, arguments.integer("seed", 1, 0, INT64_MAX));
+  const std::filesystem::path folder = arguments.value_or("out", "");
+  RandomModel random{architecture->tiny(), static_cast<std::uint64_t>(seed)};
+  if (size == "small") random.facts = small_facts(random.facts);
+  CULPRIT_CHECK(write_random_hf_model(folder, random));
+  if (context.json())
+    context.out_json(document("culprit-models", {{"models", {{{"name", name}, {"path", folder.string()}}}}}));
+  else
+    context.out(fmt::format("{} {} of seed {}: {}\n", size, name, seed, folder.string()));
   return 0;
 }
 
@@ -160,6 +188,15 @@ const Verb kModelGet = {.name = "model get",
                         .options = {},
                         .positionals = {{.name = "NAME"}},
                         .run = get};
+const Verb kModelMake = {
+    .name = "model make",
+    .summary = "write a random model as a Hugging Face folder",
+    .details = "config.json and model.safetensors in f32, the same bits for a seed everywhere; mlx_lm and transformers load it too.",
+    .options = {{.name = "out", .placeholder = "DIR", .help = "the folder to write", .required = true},
+                {.name = "size", .placeholder = "SIZE", .help = "tiny (default) or small"},
+                {.name = "seed", .placeholder = "N", .help = "of the weights; 1 by default"}},
+    .positionals = {{.name = "ARCH"}},
+    .run = make};
 const Verb kModelInfo = {.name = "model info",
                          .summary = "show a checkpoint's facts: architecture, sizes, tensor types",
                          .details = "Of a GGUF file that culprit cannot decode it says why, and shows the metadata instead of the facts.",

@@ -11,7 +11,7 @@ namespace culprit::cli {
 
 extern const Verb kFind, kRun, kAudit, kCompare, kExplain;
 extern const Verb kEngineList, kEngineAdd, kEngineInfo;
-extern const Verb kModelList, kModelGet, kModelInfo;
+extern const Verb kModelList, kModelGet, kModelMake, kModelInfo;
 extern const Verb kCompletions, kHelp, kVersion, kDocs;
 
 }  // namespace culprit::cli

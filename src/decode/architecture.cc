@@ -7,7 +7,22 @@
 
 namespace culprit {
 namespace {
-constexpr const Architecture* kArchitectures[] = {&kLlama};
+constexpr const Architecture* kArchitectures[] = {&kLlama, &kMistral, &kQwen2, &kQwen3, &kGemma3};
+
+tl::unexpected<Error> unsupported(std::string message) { return fail("model-unsupported", std::move(message)); }
+
+Result<void> check_rope(std::string_view name, const RopeFacts& rope, int head_channels) {
+  if (rope.dims <= 0 || rope.dims % 2 != 0 || rope.dims > head_channels)
+    return unsupported(fmt::format("expected even {}.dims up to {}, got {}", name, head_channels, rope.dims));
+  if (!(rope.base > 1) || !std::isfinite(rope.base)) return unsupported(fmt::format("expected {}.base > 1, got {}", name, rope.base));
+  if (!(rope.factor > 0) || !std::isfinite(rope.factor))
+    return unsupported(fmt::format("expected {}.factor > 0, got {}", name, rope.factor));
+  if (rope.scaling == RopeScaling::llama3 &&
+      !(rope.low_frequency_factor > 0 && rope.high_frequency_factor > rope.low_frequency_factor && rope.original_context > 0))
+    return unsupported(fmt::format("expected 0 < low_frequency_factor < high_frequency_factor and original_context > 0, got {}, {}, {}",
+                                   rope.low_frequency_factor, rope.high_frequency_factor, rope.original_context));
+  return {};
+}
 }  // namespace
 
 std::span<const Architecture* const> architectures() { return kArchitectures; }
@@ -18,8 +33,13 @@ const Architecture* find_architecture(std::string_view name) {
   return found == std::end(kArchitectures) ? nullptr : *found;
 }
 
+const Architecture* find_hf_architecture(std::string_view model_type) {
+  const auto* found =
+      std::find_if(std::begin(kArchitectures), std::end(kArchitectures), [&](const auto* entry) { return entry->hf_type == model_type; });
+  return found == std::end(kArchitectures) ? nullptr : *found;
+}
+
 Result<void> check_facts(const Facts& facts) {
-  const auto unsupported = [](std::string message) { return fail("model-unsupported", std::move(message)); };
   if (find_architecture(facts.architecture) == nullptr) {
     std::string known;
     for (const auto* entry : kArchitectures) known += (known.empty() ? "" : ", ") + std::string(entry->name);
@@ -31,25 +51,24 @@ Result<void> check_facts(const Facts& facts) {
                                                 {"kv_heads", facts.kv_heads},
                                                 {"head_channels", facts.head_channels},
                                                 {"mlp_hidden", facts.mlp_hidden},
-                                                {"vocabulary", facts.vocabulary},
-                                                {"rope.dims", facts.rope.dims}};
+                                                {"vocabulary", facts.vocabulary}};
   for (const auto& [name, count] : counts)
     if (count <= 0) return unsupported(fmt::format("expected a positive {}, got {}", name, count));
   if (facts.heads % facts.kv_heads != 0)
     return unsupported(fmt::format("{} heads cannot share {} kv heads evenly", facts.heads, facts.kv_heads));
-  if (facts.rope.dims % 2 != 0 || facts.rope.dims > facts.head_channels)
-    return unsupported(fmt::format("expected even rope.dims up to {}, got {}", facts.head_channels, facts.rope.dims));
   if (!(facts.norm_epsilon >= 0) || !std::isfinite(facts.norm_epsilon))
     return unsupported(fmt::format("expected norm_epsilon >= 0, got {}", facts.norm_epsilon));
-  if (!(facts.rope.base > 1) || !std::isfinite(facts.rope.base))
-    return unsupported(fmt::format("expected rope.base > 1, got {}", facts.rope.base));
-  if (!(facts.rope.factor > 0) || !std::isfinite(facts.rope.factor))
-    return unsupported(fmt::format("expected rope.factor > 0, got {}", facts.rope.factor));
-  if (facts.rope.scaling == RopeScaling::llama3 &&
-      !(facts.rope.low_frequency_factor > 0 && facts.rope.high_frequency_factor > facts.rope.low_frequency_factor &&
-        facts.rope.original_context > 0))
-    return unsupported(fmt::format("expected 0 < low_frequency_factor < high_frequency_factor and original_context > 0, got {}, {}, {}",
-                                   facts.rope.low_frequency_factor, facts.rope.high_frequency_factor, facts.rope.original_context));
+  for (const auto& [name, value] :
+       {std::pair{"query_pre_attn_scalar", facts.query_pre_attn_scalar}, {"logit_softcap", facts.logit_softcap}})
+    if (!(value >= 0) || !std::isfinite(value)) return unsupported(fmt::format("expected {} >= 0, got {}", name, value));
+  if (facts.window < 0 || facts.full_every < 0)
+    return unsupported(fmt::format("expected window and full_every >= 0, got {} and {}", facts.window, facts.full_every));
+  if (facts.full_every > 0 && facts.window == 0) return unsupported("full_every has no meaning without a window");
+  CULPRIT_CHECK(check_rope("rope", facts.rope, facts.head_channels));
+  if (facts.rope_local) {
+    if (facts.window == 0) return unsupported("rope_local has no meaning without a window");
+    CULPRIT_CHECK(check_rope("rope_local", *facts.rope_local, facts.head_channels));
+  }
   return {};
 }
 

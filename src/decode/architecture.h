@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "decode/facts.h"
 #include "decode/graph.h"
@@ -13,17 +14,29 @@
 
 namespace culprit {
 
-/// A weight of the graph: "q" and "blk.{}.attn_q.weight" for every layer, or "embed" and "token_embd.weight" once.
+class HfConfig;
+
+/// A weight of the graph and what checkpoints call it: "q", "blk.{}.attn_q.weight" and "model.layers.{}.self_attn.q_proj.weight" for every
+/// layer, or "embed" once.
 struct WeightEntry {
-  std::string_view role;  // tap_role of the node that owns it
-  std::string_view gguf;  // {} stands for the layer
+  std::string_view role;  // tap_role of its canonical name
+  std::string_view gguf;  // {} stands for the layer; empty where the architecture has no GGUF form
+  std::string_view hf;
   Shape (*shape)(const Facts&);
 };
 
 struct Architecture {
-  std::string_view name;  // as GGUF's general.architecture
-  /// Error ids: gguf-invalid (a key is missing), model-unsupported.
+  std::string_view name;      // as GGUF's general.architecture
+  std::string_view hf_type;   // as model_type in Hugging Face's config.json
+  std::string_view hf_class;  // of transformers
+  /// Error ids: gguf-invalid (a key is missing), model-unsupported. nullptr: GGUF has it under another architecture's name.
   Result<Facts> (*read_gguf)(const Gguf&);
+  /// Error ids: model-unsupported, with the key.
+  Result<Facts> (*read_hf)(const HfConfig&);
+  /// The config.json that read_hf, transformers and mlx_lm read.
+  Json (*write_hf)(const Facts&);
+  /// Facts of a model for tests: small counts, few of them powers of two, every node of the architecture.
+  Facts (*tiny)();
   std::vector<Node> (*nodes)(const Facts&);
   std::span<const WeightEntry> weights;
   std::span<const std::string_view> gguf_others;  // tensors beside the weights that read_gguf takes into account
@@ -36,6 +49,13 @@ struct Architecture {
 /// Whether the graph can be built: an architecture that is known, and counts that fit each other. Error ids: model-unsupported.
 [[nodiscard]] Result<void> check_facts(const Facts& facts);
 
+/// By Hugging Face's model_type; nullptr when there is none.
+[[nodiscard]] const Architecture* find_hf_architecture(std::string_view model_type);
+
 extern const Architecture kLlama;
+extern const Architecture kMistral;
+extern const Architecture kQwen2;
+extern const Architecture kQwen3;
+extern const Architecture kGemma3;
 
 }  // namespace culprit

@@ -31,10 +31,39 @@ Result<Value> parse(const Name<Value> (&names)[kCount], std::string_view what, c
     if (name.text == text) return name.value;
   return fail("json-invalid", fmt::format("facts: there is no {} \"{}\"", what, text));
 }
+
+Json to_json(const RopeFacts& rope) {
+  return Json{{"dims", rope.dims},
+              {"base", hex_float(rope.base)},
+              {"pairing", text_of(kPairings, rope.pairing)},
+              {"scaling", text_of(kScalings, rope.scaling)},
+              {"factor", hex_float(rope.factor)},
+              {"low_frequency_factor", hex_float(rope.low_frequency_factor)},
+              {"high_frequency_factor", hex_float(rope.high_frequency_factor)},
+              {"original_context", hex_float(rope.original_context)}};
+}
+
+Result<RopeFacts> rope_from_json(const Json& json, std::string_view what) {
+  RopeFacts rope;
+  std::string pairing;
+  std::string scaling;
+  Fields fields(json, what, "json-invalid");
+  fields.required("dims", rope.dims)
+      .required("base", rope.base)
+      .required("pairing", pairing)
+      .required("scaling", scaling)
+      .required("factor", rope.factor)
+      .required("low_frequency_factor", rope.low_frequency_factor)
+      .required("high_frequency_factor", rope.high_frequency_factor)
+      .required("original_context", rope.original_context);
+  CULPRIT_CHECK(fields.done());
+  CULPRIT_TRY(rope.pairing, parse(kPairings, "pairing", pairing));
+  CULPRIT_TRY(rope.scaling, parse(kScalings, "scaling", scaling));
+  return rope;
+}
 }  // namespace
 
 Json to_json(const Facts& facts) {
-  const auto& rope = facts.rope;
   return Json{{"architecture", facts.architecture},
               {"layers", facts.layers},
               {"hidden", facts.hidden},
@@ -45,21 +74,18 @@ Json to_json(const Facts& facts) {
               {"vocabulary", facts.vocabulary},
               {"context", facts.context},
               {"norm_epsilon", hex_float(facts.norm_epsilon)},
+              {"norm_unit_offset", facts.norm_unit_offset},
               {"tied_head", facts.tied_head},
-              {"rope", Json{{"dims", rope.dims},
-                            {"base", hex_float(rope.base)},
-                            {"pairing", text_of(kPairings, rope.pairing)},
-                            {"scaling", text_of(kScalings, rope.scaling)},
-                            {"factor", hex_float(rope.factor)},
-                            {"low_frequency_factor", hex_float(rope.low_frequency_factor)},
-                            {"high_frequency_factor", hex_float(rope.high_frequency_factor)},
-                            {"original_context", hex_float(rope.original_context)}}}};
+              {"query_pre_attn_scalar", hex_float(facts.query_pre_attn_scalar)},
+              {"window", facts.window},
+              {"full_every", facts.full_every},
+              {"logit_softcap", hex_float(facts.logit_softcap)},
+              {"rope", to_json(facts.rope)},
+              {"rope_local", facts.rope_local ? to_json(*facts.rope_local) : Json()}};
 }
 
 Result<Facts> facts_from_json(const Json& json) {
   Facts facts;
-  std::string pairing;
-  std::string scaling;
   Fields fields(json, "facts", "json-invalid");
   fields.required("architecture", facts.architecture)
       .required("layers", facts.layers)
@@ -71,22 +97,21 @@ Result<Facts> facts_from_json(const Json& json) {
       .required("vocabulary", facts.vocabulary)
       .required("context", facts.context)
       .required("norm_epsilon", facts.norm_epsilon)
-      .required("tied_head", facts.tied_head);
+      .required("norm_unit_offset", facts.norm_unit_offset)
+      .required("tied_head", facts.tied_head)
+      .required("query_pre_attn_scalar", facts.query_pre_attn_scalar)
+      .required("window", facts.window)
+      .required("full_every", facts.full_every)
+      .required("logit_softcap", facts.logit_softcap);
   const auto* rope = fields.find("rope");
+  const auto* rope_local = fields.find("rope_local");  // null: the same for all layers
   CULPRIT_CHECK(fields.done());
   if (rope == nullptr) return fail("json-invalid", "facts: field 'rope' is missing");
-  Fields rope_fields(*rope, "facts.rope", "json-invalid");
-  rope_fields.required("dims", facts.rope.dims)
-      .required("base", facts.rope.base)
-      .required("pairing", pairing)
-      .required("scaling", scaling)
-      .required("factor", facts.rope.factor)
-      .required("low_frequency_factor", facts.rope.low_frequency_factor)
-      .required("high_frequency_factor", facts.rope.high_frequency_factor)
-      .required("original_context", facts.rope.original_context);
-  CULPRIT_CHECK(rope_fields.done());
-  CULPRIT_TRY(facts.rope.pairing, parse(kPairings, "pairing", pairing));
-  CULPRIT_TRY(facts.rope.scaling, parse(kScalings, "scaling", scaling));
+  if (rope_local == nullptr) return fail("json-invalid", "facts: field 'rope_local' is missing");
+  CULPRIT_TRY(facts.rope, rope_from_json(*rope, "facts.rope"));
+  if (!rope_local->is_null()) {
+    CULPRIT_TRY(facts.rope_local, rope_from_json(*rope_local, "facts.rope_local"));
+  }
   return facts;
 }
 

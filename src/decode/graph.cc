@@ -15,8 +15,9 @@ struct OpName {
   std::string_view text;
 };
 constexpr OpName kNames[] = {
-    {Op::embedding, "embedding"},     {Op::rms_norm, "rms_norm"}, {Op::linear, "linear"}, {Op::rope, "rope"},
-    {Op::cache_write, "cache_write"}, {Op::sdpa, "sdpa"},         {Op::swiglu, "swiglu"}, {Op::add, "add"},
+    {Op::embedding, "embedding"},     {Op::scale, "scale"}, {Op::rms_norm, "rms_norm"}, {Op::linear, "linear"}, {Op::rope, "rope"},
+    {Op::cache_write, "cache_write"}, {Op::sdpa, "sdpa"},   {Op::swiglu, "swiglu"},     {Op::geglu, "geglu"},   {Op::add, "add"},
+    {Op::softcap, "softcap"},
 };
 constexpr std::size_t kOpCount = std::size(kNames);
 
@@ -45,6 +46,11 @@ Result<Op> parse_op(std::string_view name) {
 }
 
 std::span<const Op> all_ops() { return kOps; }
+
+const RopeFacts& rope_of(const Node& node, const Facts& facts) {
+  assert(!node.rope_local || facts.rope_local);
+  return node.rope_local ? *facts.rope_local : facts.rope;
+}
 
 Graph::Graph(Facts facts) : facts_(std::move(facts)) {
   const auto* architecture = find_architecture(facts_.architecture);

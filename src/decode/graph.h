@@ -13,7 +13,7 @@
 
 namespace culprit {
 
-enum class Op { embedding, rms_norm, linear, rope, cache_write, sdpa, swiglu, add };
+enum class Op { embedding, scale, rms_norm, linear, rope, cache_write, sdpa, swiglu, geglu, add, softcap };
 
 [[nodiscard]] std::string_view name_of(Op op);
 [[nodiscard]] Result<Op> parse_op(std::string_view name);
@@ -21,13 +21,16 @@ enum class Op { embedding, rms_norm, linear, rope, cache_write, sdpa, swiglu, ad
 
 /// One op. Inputs by kind (tap names):
 ///   embedding    (token ids of the step) -> [row, token, channel]; weight [vocab, channel]
-///   rms_norm     x -> same shape; weight [channel]
-///   linear       x [row, token, in] or heads (merged) -> [row, token, out] or heads when heads_out > 0; weight [out, in]
+///   scale        x -> same shape: x * factor, the factor rounded to the dtype of the run
+///   rms_norm     x or heads -> same shape, over the channels; weight [channel]
+///   linear       x [row, token, in] or heads (merged) -> [row, token, out] or heads when heads_out > 0; weight [out, in], bias [out]
 ///   rope         x heads -> same shape
 ///   cache_write  x heads of this step -> the whole cache after the write, what attention reads
 ///   sdpa         q heads, k cache, v cache -> heads
 ///   swiglu       gate, up -> same shape: gate * sigmoid(gate) * up
+///   geglu        gate, up -> same shape: gelu(gate) * up, gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
 ///   add          x, y -> same shape
+///   softcap      x -> same shape: factor * tanh(x / factor), the factor rounded to the dtype of the run
 struct Node {
   Op op = Op::add;
   std::string output;               // tap name
@@ -35,7 +38,14 @@ struct Node {
   std::string weight;               // canonical weight name ("w." + output), or another's when tied; empty when none
   int layer = -1;                   // -1 outside of the layers
   int heads_out = 0;                // linear: split the output into heads of equal size
+  std::string bias = {};            // linear: canonical name of its bias; empty when none
+  bool unit_offset = false;         // rms_norm: multiplies by weight + 1
+  bool rope_local = false;          // rope: of facts.rope_local
+  int window = 0;                   // sdpa: a token sees so many last positions, itself included; 0: all
+  double factor = 1;                // scale, softcap
 };
+
+[[nodiscard]] const RopeFacts& rope_of(const Node& node, const Facts& facts);
 
 class Graph {
  public:

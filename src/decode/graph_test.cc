@@ -18,7 +18,7 @@ TEST(Op, NamesAreUniqueAndParse) {
     EXPECT_TRUE(names.insert(name_of(op)).second);
     EXPECT_EQ(parse_op(name_of(op)).value(), op);
   }
-  EXPECT_EQ(names.size(), 8u);
+  EXPECT_EQ(names.size(), 11u);
   EXPECT_NE(parse_op("rms_nrom").error().message.find("did you mean rms_norm?"), std::string::npos);
   EXPECT_FALSE(parse_op(""));
 }
@@ -49,6 +49,70 @@ TEST(LlamaGraph, IsTheListOfTapsInOrder) {
                             "logits"};
   ASSERT_EQ(graph.nodes().size(), std::size(expected));
   for (std::size_t i = 0; i < std::size(expected); ++i) EXPECT_EQ(graph.nodes()[i].output, expected[i]);
+}
+
+TEST(EveryGraph, ReadsWhatWasWrittenBeforeAndUsesItsWholeTable) {
+  for (const auto* architecture : architectures()) {
+    std::set<std::string> roles, hf_names;
+    for (const bool tied : {false, true}) {
+      auto facts = architecture->tiny();
+      facts.tied_head = tied;
+      facts.logit_softcap = 5;
+      ASSERT_TRUE(check_facts(facts)) << architecture->name;
+      EXPECT_EQ(find_architecture(architecture->name), architecture);
+      EXPECT_EQ(find_hf_architecture(architecture->hf_type), architecture);
+      const Graph graph(facts);
+      std::set<std::string> written;
+      for (const auto& node : graph.nodes()) {
+        for (const auto& input : node.inputs) EXPECT_TRUE(written.contains(input)) << node.output << " reads " << input;
+        EXPECT_TRUE(written.insert(node.output).second) << node.output;
+      }
+      EXPECT_EQ(graph.nodes().back().output, "logits");
+      hf_names.clear();
+      for (const auto& weight : model_weights(graph)) {
+        roles.insert(tap_role(weight.canonical));
+        EXPECT_TRUE(hf_names.insert(weight.hf).second) << weight.hf;
+        EXPECT_EQ(weight.gguf.empty(), architecture->read_gguf == nullptr);
+      }
+    }
+    EXPECT_EQ(roles.size(), architecture->weights.size()) << architecture->name;
+  }
+}
+
+TEST(Gemma3Graph, IsTheListOfTapsInOrder) {
+  auto facts = find_architecture("gemma3")->tiny();
+  facts.layers = 1;
+  const Graph graph(facts);
+  const char* expected[] = {"embed",
+                            "embed_scaled",
+                            "layers.0.attn_norm",
+                            "layers.0.q",
+                            "layers.0.k",
+                            "layers.0.v",
+                            "layers.0.q_norm",
+                            "layers.0.k_norm",
+                            "layers.0.q_rope",
+                            "layers.0.k_rope",
+                            "layers.0.k_cache",
+                            "layers.0.v_cache",
+                            "layers.0.attn",
+                            "layers.0.attn_out",
+                            "layers.0.attn_post_norm",
+                            "layers.0.attn_residual",
+                            "layers.0.mlp_norm",
+                            "layers.0.mlp_gate",
+                            "layers.0.mlp_up",
+                            "layers.0.mlp_act",
+                            "layers.0.mlp_down",
+                            "layers.0.mlp_post_norm",
+                            "layers.0.residual",
+                            "final_norm",
+                            "logits"};
+  ASSERT_EQ(graph.nodes().size(), std::size(expected));
+  for (std::size_t i = 0; i < std::size(expected); ++i) EXPECT_EQ(graph.nodes()[i].output, expected[i]);
+  EXPECT_EQ(graph.find("layers.0.residual")->inputs, (std::vector<std::string>{"layers.0.attn_residual", "layers.0.mlp_post_norm"}));
+  EXPECT_EQ(graph.find("layers.0.q_rope")->inputs, (std::vector<std::string>{"layers.0.q_norm"}));
+  EXPECT_EQ(graph.find("embed_scaled")->factor, 8);
 }
 
 TEST(LlamaGraph, NodesReadWhatWasWrittenBeforeThem) {
@@ -96,6 +160,10 @@ TEST(Facts, SurviveJsonBitByBit) {
                 .low_frequency_factor = 1.1,
                 .high_frequency_factor = 4.3,
                 .original_context = 8191};
+  facts.rope_local = facts.rope;
+  facts.query_pre_attn_scalar = 168.1;
+  facts.logit_softcap = 30.1;
+  facts.window = 5;
   const auto json = to_json(facts);
   const auto back = facts_from_json(parse_json(json.dump()).value());
   ASSERT_TRUE(back) << to_string(back.error());
@@ -108,11 +176,15 @@ TEST(Facts, SurviveJsonBitByBit) {
     less.erase(key);
     EXPECT_EQ(facts_from_json(less).error().id, "json-invalid") << key;
   }
-  for (const auto& [key, value] : json.at("rope").items()) {
-    auto less = json;
-    less["rope"].erase(key);
-    EXPECT_EQ(facts_from_json(less).error().id, "json-invalid") << key;
-  }
+  for (const char* rope : {"rope", "rope_local"})
+    for (const auto& [key, value] : json.at(rope).items()) {
+      auto less = json;
+      less[rope].erase(key);
+      EXPECT_EQ(facts_from_json(less).error().id, "json-invalid") << rope << " " << key;
+    }
+  auto one_rope = json;
+  one_rope["rope_local"] = nullptr;
+  EXPECT_FALSE(facts_from_json(one_rope)->rope_local);
   auto more = json;
   more["extra"] = 1;
   EXPECT_FALSE(facts_from_json(more));
@@ -138,6 +210,12 @@ TEST(CheckFacts, RefusesWhatCannotBeBuilt) {
   EXPECT_TRUE(refused([](Facts& f) { f.rope.dims = 10; }));
   EXPECT_TRUE(refused([](Facts& f) { f.rope.base = 0; }));
   EXPECT_TRUE(refused([](Facts& f) { f.rope.factor = 0; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.window = -1; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.full_every = 2; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.rope_local = f.rope; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.window = 5, f.rope_local = f.rope, f.rope_local->dims = 3; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.logit_softcap = -1; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.query_pre_attn_scalar = std::numeric_limits<double>::infinity(); }));
   EXPECT_TRUE(refused([](Facts& f) { f.norm_epsilon = std::numeric_limits<double>::quiet_NaN(); }));
   EXPECT_TRUE(refused([](Facts& f) {
     f.rope.scaling = RopeScaling::llama3;

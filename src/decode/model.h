@@ -15,8 +15,8 @@ namespace culprit {
 
 class Model {
  public:
-  /// A GGUF file, or a folder with model.json + model.safetensors as written by write_model. Error ids: model-missing, model-unsupported,
-  /// and the readers'.
+  /// A GGUF file; a folder with config.json, as Hugging Face and MLX have it; or one with model.json, as write_random_model makes it. Error
+  /// ids: model-missing, model-unsupported, and the readers'.
   [[nodiscard]] static Result<Model> open(const std::filesystem::path& path);
 
   [[nodiscard]] const Facts& facts() const { return graph_->facts(); }
@@ -29,11 +29,12 @@ class Model {
   /// Canonical name of a checkpoint's tensor, or empty.
   [[nodiscard]] std::string canonical_name(const std::string& checkpoint) const;
   [[nodiscard]] Result<Weight> weight(const std::string& canonical, const GgufReadFault& fault = {}) const;
-  /// "gguf" or "folder".
+  /// "gguf", "hf" or "folder".
   [[nodiscard]] const std::string& kind() const { return kind_; }
 
  private:
   [[nodiscard]] static Result<Model> open_gguf(const std::filesystem::path& path);
+  [[nodiscard]] static Result<Model> open_hf(const std::filesystem::path& path);
   [[nodiscard]] static Result<Model> open_folder(const std::filesystem::path& path);
 
   std::filesystem::path path_;
@@ -42,18 +43,23 @@ class Model {
   std::vector<std::string> weight_names_;
   std::map<std::string, std::string> checkpoint_names_;
   std::shared_ptr<const Gguf> gguf_;
-  std::shared_ptr<const std::map<std::string, Tensor>> tensors_;
+  std::shared_ptr<const std::map<std::string, Weight>> weights_;  // canonical; empty for GGUF
 };
 
-/// A small random llama for tests and model-free runs: every matrix normal with the scale 1/sqrt(fan_in), norms around 1,
-/// seeded by tensor name; f32; the same bits on every platform.
-/// Default: hidden 48, 3 layers, 6 heads, 3 kv heads (not powers of two), head 8, mlp 80, vocab 97.
+/// A random model for tests and model-free runs: every matrix normal with the scale 1/sqrt(fan_in), what norms multiply by around 1, biases
+/// around 0, seeded by tensor name; f32; the same bits on every platform.
 struct RandomModel {
   Facts facts;
   std::uint64_t seed = 1;
 };
+/// Hidden 48, 3 layers, 6 heads, 3 kv heads (not powers of two), head 8, mlp 80, vocab 97.
 [[nodiscard]] Facts tiny_llama_facts();
-/// Writes a folder that Model::open reads. Error ids: file-write.
+/// The facts of a tiny model at a size that takes seconds: hidden 256, 6 layers, 8 heads, 4 kv heads, head 4 times as wide, mlp 688, vocab
+/// 2048, a window of 64.
+[[nodiscard]] Facts small_facts(Facts tiny);
+/// Writes a folder that Model::open reads, with any facts. Error ids: file-write.
 [[nodiscard]] Result<void> write_random_model(const std::filesystem::path& folder, const RandomModel& spec);
+/// The same weights as a Hugging Face folder, which mlx_lm and transformers load too. Its rope pairs halves. Error ids: file-write.
+[[nodiscard]] Result<void> write_random_hf_model(const std::filesystem::path& folder, const RandomModel& spec);
 
 }  // namespace culprit

@@ -7,6 +7,8 @@
 
 #include "base/file.h"
 #include "base/test_dir.h"
+#include "decode/architecture.h"
+#include "decode/facts_json.h"
 #include "decode/model_weights.h"
 #include "decode/ops.h"
 #include "format/gguf_builder.h"
@@ -141,6 +143,58 @@ TEST(GgufModel, RefusesWhatItWouldMisread) {
   EXPECT_EQ(error_of({.skip_key = "llama.block_count"}).id, "gguf-invalid");
   EXPECT_EQ(Model::open(dir / "absent.gguf").error().id, "model-missing");
   EXPECT_FALSE(Model::open(dir.path()));  // a folder without a model
+}
+
+/// A GGUF of the architecture's tiny model, every key under its name.
+GgufBuilder tiny_gguf_of(const Architecture& architecture, const Facts& facts) {
+  GgufBuilder builder;
+  const auto key = [&](std::string_view name) { return std::string(architecture.name) + "." + std::string(name); };
+  const auto u32 = [&](std::string_view name, int value) { builder.u32(key(name), static_cast<std::uint32_t>(value)); };
+  builder.text("general.architecture", architecture.name);
+  u32("block_count", facts.layers);
+  u32("embedding_length", facts.hidden);
+  u32("feed_forward_length", facts.mlp_hidden);
+  u32("attention.head_count", facts.heads);
+  u32("attention.head_count_kv", facts.kv_heads);
+  u32("attention.key_length", facts.head_channels);
+  u32("attention.value_length", facts.head_channels);
+  u32("context_length", facts.context);
+  if (facts.window > 0) u32("attention.sliding_window", facts.window);
+  builder.f32(key("attention.layer_norm_rms_epsilon"), 1e-6f).f32(key("rope.freq_base"), 1e6f);
+  if (facts.rope.scaling == RopeScaling::linear)
+    builder.text(key("rope.scaling.type"), "linear").f32(key("rope.scaling.factor"), static_cast<float>(facts.rope.factor));
+  for (const auto& spec : model_weights(Graph(facts))) {
+    const std::vector<std::uint64_t> shape(spec.shape.rbegin(), spec.shape.rend());
+    builder.tensor(spec.gguf, shape, 0, std::string(static_cast<std::size_t>(element_count(spec.shape)) * 4, '\0'));
+  }
+  return builder;
+}
+
+TEST(GgufModel, ReadsEveryArchitecture) {
+  const TestDir dir;
+  for (const auto* architecture : architectures()) {
+    auto facts = architecture->tiny();
+    const auto open = [&] {
+      std::ofstream(dir / "m.gguf", std::ios::binary) << tiny_gguf_of(*architecture, facts).bytes();
+      return Model::open(dir / "m.gguf");
+    };
+    if (architecture->read_gguf == nullptr) continue;
+    const auto model = open();
+    ASSERT_TRUE(model) << architecture->name << ": " << to_string(model.error());
+    // What the file does not say, or says in f32.
+    facts.norm_epsilon = static_cast<double>(1e-6f);
+    facts.norm_unit_offset = false;  // added already
+    facts.rope.base = 1e6;
+    if (architecture->name == "llama") facts.rope.pairing = RopePairing::interleaved;
+    if (architecture->name == "gemma3") {
+      facts.full_every = 6;
+      facts.query_pre_attn_scalar = facts.head_channels;
+    }
+    EXPECT_EQ(to_json(model->facts()), to_json(facts)) << architecture->name;
+  }
+  // Mistral's GGUF form is a llama.
+  std::ofstream(dir / "m.gguf", std::ios::binary) << GgufBuilder().text("general.architecture", "mistral").bytes();
+  EXPECT_EQ(Model::open(dir / "m.gguf").error().id, "model-unsupported");
 }
 
 TEST(GgufModel, ReadsRopeScaling) {

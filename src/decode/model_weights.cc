@@ -7,21 +7,32 @@
 #include "decode/architecture.h"
 
 namespace culprit {
+namespace {
+std::string with_layer(std::string_view name, int layer) {
+  std::string filled(name);
+  if (const auto hole = filled.find("{}"); hole != std::string::npos) filled.replace(hole, 2, std::to_string(layer));
+  return filled;
+}
+}  // namespace
 
 std::vector<WeightSpec> model_weights(const Graph& graph) {
   const auto* architecture = find_architecture(graph.facts().architecture);
   std::vector<WeightSpec> specs;
   std::set<std::string> seen;
-  for (const auto& node : graph.nodes()) {
-    if (node.weight.empty() || !seen.insert(node.weight).second) continue;
-    const auto role = tap_role(node.weight);
-    const auto entry =
-        std::find_if(architecture->weights.begin(), architecture->weights.end(), [&](const auto& e) { return e.role == role; });
-    assert(entry != architecture->weights.end() && "a node whose weight the architecture does not list");
-    std::string gguf(entry->gguf);
-    if (const auto hole = gguf.find("{}"); hole != std::string::npos) gguf.replace(hole, 2, std::to_string(node.layer));
-    specs.push_back({node.weight, std::move(gguf), entry->shape(graph.facts())});
-  }
+  for (const auto& node : graph.nodes())
+    for (const auto* canonical : {&node.weight, &node.bias}) {
+      if (canonical->empty() || !seen.insert(*canonical).second) continue;
+      const auto role = tap_role(*canonical);
+      const auto entry =
+          std::find_if(architecture->weights.begin(), architecture->weights.end(), [&](const auto& e) { return e.role == role; });
+      assert(entry != architecture->weights.end() && "a node whose weight the architecture does not list");
+      specs.push_back({.canonical = *canonical,
+                       .gguf = with_layer(entry->gguf, node.layer),
+                       .hf = with_layer(entry->hf, node.layer),
+                       .shape = entry->shape(graph.facts()),
+                       .is_bias = canonical == &node.bias,
+                       .unit_offset = node.unit_offset});
+    }
   return specs;
 }
 

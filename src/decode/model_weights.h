@@ -8,11 +8,14 @@
 
 namespace culprit {
 
-/// What the checkpoint calls a weight, and the shape that the facts give it.
+/// What checkpoints call a weight, and the shape that the facts give it.
 struct WeightSpec {
   std::string canonical;
   std::string gguf;
+  std::string hf;
   Shape shape;
+  bool is_bias = false;
+  bool unit_offset = false;  // of a norm: 1 is added to it
 };
 /// In graph order, each once.
 [[nodiscard]] std::vector<WeightSpec> model_weights(const Graph& graph);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 
 namespace culprit {
 namespace {
@@ -17,14 +16,17 @@ std::size_t inputs_of(Op op) {
     case Op::embedding:
       return 0;
     case Op::swiglu:
+    case Op::geglu:
     case Op::add:
       return 2;
     case Op::sdpa:
       return 3;
+    case Op::scale:
     case Op::rms_norm:
     case Op::linear:
     case Op::rope:
     case Op::cache_write:
+    case Op::softcap:
       return 1;
   }
   return 0;
@@ -60,7 +62,7 @@ Result<Array> evaluate_rms_norm(const Node& node, const Array& x, const NodeCont
   CULPRIT_CHECK(check_weight(node, context.weight, 1));
   if (x.shape.empty() || x.shape.back() != context.weight.dim(0))
     return misfit(node, fmt::format("x {} does not fit weight {}", to_string(x.shape), to_string(context.weight.shape())));
-  return rms_norm(x, context.weight.values(), context.facts->norm_epsilon);
+  return rms_norm(x, context.weight.values(), context.facts->norm_epsilon, node.unit_offset);
 }
 
 Result<Array> evaluate_linear(const Node& node, const Array& given, const NodeContext& context) {
@@ -73,20 +75,28 @@ Result<Array> evaluate_linear(const Node& node, const Array& given, const NodeCo
   const auto out = context.weight.dim(0);
   if (x.shape[2] != context.weight.dim(1))
     return misfit(node, fmt::format("x {} does not fit weight {}", to_string(given.shape), to_string(context.weight.shape())));
+  if (node.bias.empty() != context.bias.empty() || (!node.bias.empty() && context.bias.shape() != Shape{out}))
+    return misfit(node, fmt::format("bias {} does not fit weight {}", to_string(context.bias.shape()), to_string(context.weight.shape())));
   if (node.heads_out > 0 && out % node.heads_out != 0) return misfit(node, fmt::format("{} outputs are not {} heads", out, node.heads_out));
   const auto n = x.shape[0] * x.shape[1];
   Array result{{x.shape[0], x.shape[1], out}, std::vector<double>(static_cast<std::size_t>(n * out))};
   linear(x.values, n, context.weight.contiguous(), result.values);
+  if (!node.bias.empty()) {
+    const auto bias = context.bias.values();
+    for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] += bias[i % bias.size()];
+  }
   return node.heads_out > 0 ? split_heads(result, node.heads_out) : result;
 }
 
 Result<Array> evaluate_rope(const Node& node, const Array& x, const NodeContext& context) {
-  const int dims = context.facts->rope.dims;
+  if (node.rope_local && !context.facts->rope_local) return misfit(node, "the facts have no rope_local");
+  const auto& facts = rope_of(node, *context.facts);
+  const int dims = facts.dims;
   if (x.shape.size() != 4 || dims < 0 || dims % 2 != 0 || x.shape[3] < dims)
     return misfit(node, fmt::format("expected heads of at least {} channels, an even number, got {}", dims, to_string(x.shape)));
   if (!is_matrix(context.at.position, x.shape[0], x.shape[2]))
     return misfit(node, fmt::format("positions do not fit x {}", to_string(x.shape)));
-  return rope(x, context.facts->rope, context.at.position);
+  return rope(x, facts, context.at.position);
 }
 
 Result<Array> evaluate_cache_write(const Node& node, const Array& x, const NodeContext& context) {
@@ -115,7 +125,7 @@ Result<Array> evaluate_sdpa(const Node& node, const Array& q, const Array& k, co
   if (!fits)
     return misfit(node, fmt::format("q {}, k {}, v {} and the coordinates do not fit each other", to_string(q.shape), to_string(k.shape),
                                     to_string(v.shape)));
-  return sdpa(q, k, v, 1 / std::sqrt(static_cast<double>(context.facts->head_channels)), context.at);
+  return sdpa(q, k, v, attention_scale(*context.facts), context.at, node.window);
 }
 }  // namespace
 
@@ -139,13 +149,19 @@ Result<Array> evaluate_node(const Node& node, const std::vector<Array>& inputs, 
       return evaluate_cache_write(node, inputs[0], context);
     case Op::sdpa:
       return evaluate_sdpa(node, inputs[0], inputs[1], inputs[2], context);
+    case Op::scale:
+      return scale(inputs[0], round_to(context.dtype, node.factor));
+    case Op::softcap:
+      return softcap(inputs[0], round_to(context.dtype, node.factor));
     case Op::swiglu:
+    case Op::geglu:
     case Op::add:
       break;
   }
   if (inputs[0].shape != inputs[1].shape)
     return misfit(node, fmt::format("shapes {} and {} differ", to_string(inputs[0].shape), to_string(inputs[1].shape)));
-  return node.op == Op::swiglu ? swiglu(inputs[0], inputs[1]) : add(inputs[0], inputs[1]);
+  if (node.op == Op::add) return add(inputs[0], inputs[1]);
+  return node.op == Op::swiglu ? swiglu(inputs[0], inputs[1]) : geglu(inputs[0], inputs[1]);
 }
 
 }  // namespace culprit

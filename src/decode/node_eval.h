@@ -15,7 +15,9 @@ struct NodeContext {
   const Facts* facts = nullptr;
   std::vector<std::vector<int>> tokens;  // of this step, [row][token]
   Coordinates at;                        // of this step
+  DType dtype = DType::f64;              // of the run: constants of the graph are rounded to it
   Tensor weight;                         // the node's weight as used, dense; empty when the node has none
+  Tensor bias;                           // likewise
   Tensor cache;  // cache_write: the cache before this step [row, kv_head, slots before, channel]; empty at the first step
 };
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/test_dir.h"
+#include "decode/architecture.h"
 #include "decode/model.h"
 
 namespace culprit {
@@ -35,7 +36,8 @@ class Decoder {
     next_position_ += static_cast<std::int64_t>(tokens[0].size());
     std::map<std::string, Array> taps;
     for (const auto& node : model_.graph().nodes()) {
-      NodeContext context{.facts = &model_.facts(), .tokens = tokens, .at = at, .weight = {}, .cache = {}};
+      NodeContext context{.facts = &model_.facts(), .tokens = tokens, .at = at, .weight = {}, .bias = {}, .cache = {}};
+      if (!node.bias.empty()) context.bias = weights_.at(node.bias);
       if (!node.weight.empty()) context.weight = weights_.at(node.weight);
       if (node.op == Op::cache_write) context.cache = caches_[node.output];
       std::vector<Array> inputs;
@@ -226,6 +228,90 @@ TEST_P(TinyModel, PositionsAreRelative) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Both, TinyModel, testing::Values(RopePairing::half, RopePairing::interleaved));
+
+/// The tiny model of every architecture, its window short enough to cut something off.
+class TinyArchitecture : public testing::TestWithParam<const Architecture*> {
+ protected:
+  TinyArchitecture() {
+    auto facts = GetParam()->tiny();
+    if (facts.window > 0) facts.window = 3;
+    EXPECT_TRUE(write_random_model(dir_ / "m", {facts, 7}));
+    model_ = Model::open(dir_ / "m").value();
+  }
+  TestDir dir_;
+  std::optional<Model> model_;
+};
+
+TEST_P(TinyArchitecture, OneByOneAndInABatchIsThePrefillAlone) {
+  Decoder prefill(*model_), batched(*model_);
+  const auto whole = prefill.step({kTokens});
+  std::map<std::string, Array> taps;
+  for (const int token : kTokens) taps = batched.step({{5}, {token}});
+  EXPECT_EQ(last_logits(whole), last_logits(taps, 1));
+  EXPECT_NE(last_logits(whole), last_logits(taps, 0));
+}
+
+TEST_P(TinyArchitecture, EveryWeightAndParameterMatters) {
+  // Nothing that an architecture states is without effect: each node's output changes when one of its parameters does.
+  const auto& facts = model_->facts();
+  for (const auto& node : model_->graph().nodes()) {
+    if (node.op == Op::rms_norm) {
+      EXPECT_EQ(node.unit_offset, facts.norm_unit_offset) << node.output;
+    }
+    if (node.op == Op::sdpa) {
+      EXPECT_EQ(node.window, is_sliding(facts, node.layer) ? facts.window : 0) << node.output;
+    }
+    if (node.op == Op::rope) {
+      EXPECT_EQ(node.rope_local, facts.rope_local && is_sliding(facts, node.layer)) << node.output;
+    }
+  }
+  Decoder decoder(*model_);
+  const auto expected = last_logits(decoder.step({kTokens}));
+  const auto changed = [&](auto change) {
+    RandomModel other{facts, 7};
+    change(other.facts);
+    EXPECT_TRUE(write_random_model(dir_ / "other", other));
+    const auto model = Model::open(dir_ / "other").value();
+    Decoder again(model);
+    return last_logits(again.step({kTokens})) != expected;
+  };
+  EXPECT_FALSE(changed([](Facts&) {}));
+  EXPECT_TRUE(changed([](Facts& f) { f.query_pre_attn_scalar = 7; }));
+  EXPECT_TRUE(changed([](Facts& f) { f.logit_softcap = 2; }));
+  EXPECT_TRUE(changed([](Facts& f) { f.rope.base *= 2; }));
+  EXPECT_TRUE(changed([](Facts& f) { f.window = 2; }));
+  if (facts.full_every > 0) {
+    EXPECT_TRUE(changed([](Facts& f) { f.full_every = 2; }));
+  }
+  if (facts.rope_local) {
+    EXPECT_TRUE(changed([](Facts& f) { f.rope_local->base *= 2; }));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, TinyArchitecture, testing::ValuesIn(architectures().begin(), architectures().end()),
+                         [](const auto& chosen) { return std::string(chosen.param->name); });
+
+TEST(EvaluateNode, AddsABiasAndRoundsConstantsToTheDtype) {
+  const auto facts = tiny_llama_facts();
+  NodeContext context;
+  context.facts = &facts;
+  context.weight = Tensor::from_values(DType::f32, {2, 3}, std::vector<double>{1, 2, 3, 4, 5, 6});
+  context.bias = Tensor::from_values(DType::f32, {2}, std::vector<double>{10, -20});
+  Node node{.op = Op::linear, .output = "q", .inputs = {"x"}, .weight = "w", .heads_out = 2, .bias = "b"};
+  const Array x{{1, 2, 3}, {1, 1, 1, 2, 0, 0}};
+  const auto y = evaluate_node(node, {x}, context);
+  ASSERT_TRUE(y) << to_string(y.error());
+  EXPECT_EQ(y->shape, (Shape{1, 2, 2, 1}));
+  EXPECT_EQ(y->values, (std::vector<double>{16, 12, -5, -12}));
+  context.bias = Tensor::zeros(DType::f32, {3});
+  EXPECT_EQ(evaluate_node(node, {x}, context).error().id, "tensor-layout");
+  context.bias = {};
+  EXPECT_EQ(evaluate_node(node, {x}, context).error().id, "tensor-layout");
+
+  const Node scaled{.op = Op::scale, .output = "y", .inputs = {"x"}, .weight = {}, .factor = std::sqrt(640.0)};
+  EXPECT_EQ(evaluate_node(scaled, {{{1}, {2}}}, context)->values[0], 2 * std::sqrt(640.0));
+  context.dtype = DType::bf16;
+  EXPECT_EQ(evaluate_node(scaled, {{{1}, {2}}}, context)->values[0], 50.5);
+}
 
 TEST(EvaluateNode, RefusesShapesThatDoNotFit) {
   const auto facts = tiny_llama_facts();

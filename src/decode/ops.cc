@@ -17,6 +17,15 @@ std::size_t grain_for(std::int64_t row_elements) {
   return std::max<std::size_t>(1, kElementsPerTask / static_cast<std::size_t>(std::max<std::int64_t>(1, row_elements)));
 }
 
+template <class Map>
+Array elementwise(const Array& x, Map&& map) {
+  Array result{x.shape, std::vector<double>(x.values.size())};
+  parallel_for(x.values.size(), kElementsPerTask, [&](std::size_t begin, std::size_t end) {
+    for (auto i = begin; i < end; ++i) result.values[i] = map(x.values[i]);
+  });
+  return result;
+}
+
 template <class Combine>
 Array elementwise(const Array& x, const Array& y, Combine&& combine) {
   assert(x.shape == y.shape);
@@ -62,9 +71,14 @@ Array embedding(const Tensor& table, const std::vector<std::vector<int>>& tokens
   return result;
 }
 
-Array rms_norm(const Array& x, std::span<const double> weight, double epsilon) {
+Array scale(const Array& x, double factor) {
+  return elementwise(x, [factor](double value) { return value * factor; });
+}
+
+Array rms_norm(const Array& x, std::span<const double> weight, double epsilon, bool unit_offset) {
   assert(!x.shape.empty() && x.shape.back() == static_cast<std::int64_t>(weight.size()));
   const auto channels = weight.size();
+  const double offset = unit_offset ? 1 : 0;
   Array result{x.shape, std::vector<double>(x.values.size())};
   if (channels == 0) return result;
   parallel_for(x.values.size() / channels, grain_for(x.shape.back()), [&](std::size_t begin, std::size_t end) {
@@ -74,7 +88,7 @@ Array rms_norm(const Array& x, std::span<const double> weight, double epsilon) {
       double squares = 0;
       for (std::size_t i = 0; i < channels; ++i) squares += in[i] * in[i];
       const double root = std::sqrt(squares / static_cast<double>(channels) + epsilon);
-      for (std::size_t i = 0; i < channels; ++i) out[i] = in[i] / root * weight[i];
+      for (std::size_t i = 0; i < channels; ++i) out[i] = in[i] / root * (weight[i] + offset);
     }
   });
   return result;
@@ -134,7 +148,7 @@ Array rope(const Array& x, const RopeFacts& facts, const std::vector<std::vector
   return result;
 }
 
-Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const Coordinates& at) {
+Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const Coordinates& at, int window) {
   assert(q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4);
   const auto rows = static_cast<std::size_t>(q.shape[0]);
   const auto heads = static_cast<std::size_t>(q.shape[1]);
@@ -164,7 +178,7 @@ Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const C
       scores.clear();
       double largest = -std::numeric_limits<double>::infinity();
       for (std::size_t slot = 0; slot < slots; ++slot) {
-        if (slot_positions[slot] < 0 || slot_positions[slot] > own_position) continue;
+        if (!is_visible(slot_positions[slot], own_position, window)) continue;
         const double* key = k.values.data() + (kv_head * slots + slot) * channels;
         double score = 0;
         for (std::size_t c = 0; c < channels; ++c) score += query[c] * key[c];
@@ -189,8 +203,17 @@ Array swiglu(const Array& gate, const Array& up) {
   return elementwise(gate, up, [](double g, double u) { return g / (1 + std::exp(-g)) * u; });
 }
 
+Array geglu(const Array& gate, const Array& up) {
+  // 1 + tanh(z) as 2 / (1 + exp(-2z)): the sum would cancel for negative z.
+  return elementwise(gate, up, [](double g, double u) { return g / (1 + std::exp(-2 * kGeluScale * (g + kGeluCubic * g * g * g))) * u; });
+}
+
 Array add(const Array& x, const Array& y) {
   return elementwise(x, y, [](double p, double q) { return p + q; });
+}
+
+Array softcap(const Array& x, double cap) {
+  return elementwise(x, [cap](double value) { return cap * std::tanh(value / cap); });
 }
 
 Array split_heads(const Array& x, int heads) {

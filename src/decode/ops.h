@@ -23,8 +23,11 @@ struct Array {
 /// table [vocab, channel]; tokens [row][token] -> [row, token, channel].
 [[nodiscard]] Array embedding(const Tensor& table, const std::vector<std::vector<int>>& tokens);
 
-/// x [.., channel], weight [channel]; y = x / sqrt(mean(x^2) + epsilon) * weight.
-[[nodiscard]] Array rms_norm(const Array& x, std::span<const double> weight, double epsilon);
+/// x * factor.
+[[nodiscard]] Array scale(const Array& x, double factor);
+
+/// x [.., channel], weight [channel]; y = x / sqrt(mean(x^2) + epsilon) * weight, or * (weight + 1) with `unit_offset`.
+[[nodiscard]] Array rms_norm(const Array& x, std::span<const double> weight, double epsilon, bool unit_offset = false);
 
 /// x [n, in] (n rows, contiguous), weight [out, in] of any float dtype, contiguous; out [n, out]. With `magnitude`, also sum |x_i w_i|
 /// for each output (same shape). Blocked over the weight so that each of its rows is read and converted once.
@@ -35,14 +38,28 @@ void linear(std::span<const double> x, std::int64_t n, const Tensor& weight, std
 /// x [row, head, token, channel]; position [row][token].
 [[nodiscard]] Array rope(const Array& x, const RopeFacts& facts, const std::vector<std::vector<std::int64_t>>& position);
 
-/// Which cache slots token t of row r may see: live slots (slot position >= 0) at positions <= its own.
+/// Which cache slots token t of row r may see: live slots (slot position >= 0) at positions <= its own and, with a `window` > 0, > its own -
+/// window.
+[[nodiscard]] inline bool is_visible(std::int64_t slot_position, std::int64_t own_position, int window) {
+  return slot_position >= 0 && slot_position <= own_position && (window == 0 || slot_position > own_position - window);
+}
+
+/// What is_visible says of each slot and token counts.
 /// q [row, head, token, channel], k and v [row, kv_head, slot, channel]; heads / kv_heads query heads share a kv head, in order.
 /// A token that sees no slot gives NaN.
-[[nodiscard]] Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const Coordinates& at);
+[[nodiscard]] Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const Coordinates& at, int window = 0);
 
 /// gate * sigmoid(gate) * up.
 [[nodiscard]] Array swiglu(const Array& gate, const Array& up);
+/// gelu(gate) * up, gelu in its tanh form (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016, section 2).
+[[nodiscard]] Array geglu(const Array& gate, const Array& up);
 [[nodiscard]] Array add(const Array& x, const Array& y);
+/// cap * tanh(x / cap).
+[[nodiscard]] Array softcap(const Array& x, double cap);
+
+/// The constants of gelu's tanh form.
+inline constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
+inline constexpr double kGeluCubic = 0.044715;
 
 /// [row, token, head * channel] <-> [row, head, token, channel].
 [[nodiscard]] Array split_heads(const Array& x, int heads);

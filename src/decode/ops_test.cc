@@ -55,6 +55,14 @@ TEST(RmsNorm, OfAConstantIsItsSignTimesTheWeight) {
   EXPECT_TRUE(std::isnan(rms_norm({{1, 4}, {0, 0, 0, 0}}, weight, 0).values[0]));
 }
 
+TEST(RmsNorm, AUnitOffsetIsAddedToTheWeight) {
+  const auto x = random_array({2, 6, 3, 8}, 3);
+  auto weight = random_array({8}, 4).values;
+  const auto offset = rms_norm(x, weight, 1e-6, true);
+  for (auto& value : weight) value += 1;
+  EXPECT_EQ(offset.values, rms_norm(x, weight, 1e-6).values);
+}
+
 TEST(RmsNorm, HasUnitMeanSquare) {
   const auto x = random_array({2, 3, 577}, 1);
   const auto y = rms_norm(x, std::vector<double>(577, 1), 0);
@@ -248,6 +256,30 @@ TEST(Sdpa, IsTheDefinitionForEveryRow) {
   EXPECT_EQ(sdpa(q, other_k, other_v, scale, where).values, actual.values);
 }
 
+TEST(Sdpa, AWindowIsTheLastPositionsItselfIncluded) {
+  const auto q = random_array({2, 4, 3, 8}, 11), k = random_array({2, 2, 7, 8}, 12), v = random_array({2, 2, 7, 8}, 13);
+  const auto at_all = coordinates(2, 3, 4);
+  for (const int window : {1, 2, 6}) {
+    // Slots outside of a token's window are dead to it: the same as a cache without them.
+    const auto actual = sdpa(q, k, v, 0.3, at_all, window);
+    for (std::size_t token = 0; token < 3; ++token) {
+      auto dead = at_all;
+      const auto own = at_all.position[0][token];
+      for (auto& row : dead.slot)
+        for (auto& slot : row)
+          if (slot <= own - window) slot = -1;
+      const auto expected = sdpa(q, k, v, 0.3, dead);
+      for (std::int64_t row = 0; row < 2; ++row)
+        for (std::int64_t head = 0; head < 4; ++head)
+          for (std::int64_t c = 0; c < 8; ++c)
+            EXPECT_EQ(at(actual, row, head, static_cast<std::int64_t>(token), c),
+                      at(expected, row, head, static_cast<std::int64_t>(token), c));
+    }
+  }
+  EXPECT_EQ(sdpa(q, k, v, 0.3, at_all, 7).values, sdpa(q, k, v, 0.3, at_all).values);
+  EXPECT_NE(sdpa(q, k, v, 0.3, at_all, 6).values, sdpa(q, k, v, 0.3, at_all).values);
+}
+
 TEST(Sdpa, LargeScoresDoNotOverflow) {
   const Array q{{1, 1, 1, 1}, {1000}};
   const Array k{{1, 1, 2, 1}, {1, 2}};
@@ -276,6 +308,30 @@ TEST(Swiglu, IsGateTimesItsSigmoidTimesUp) {
   EXPECT_EQ(y.values[4], 0);
   EXPECT_TRUE(std::isnan(y.values[5]));
 }
+
+TEST(Geglu, IsGeluInItsTanhFormTimesUp) {
+  for (const double g : {-30.0, -3.0, -0.5, -1e-9, 0.0, 1e-9, 0.5, 3.0, 30.0}) {
+    const long double x = g, k = std::sqrt(2 / std::numbers::pi_v<long double>);
+    const auto gelu = static_cast<double>(x / (1 + std::exp(-2 * k * (x + 0.044715L * x * x * x))));
+    const double actual = geglu({{1}, {g}}, {{1}, {2}}).values[0];
+    // exp's error grows with its argument, which is 2 z < 2 |g| + |g|^3.
+    EXPECT_NEAR(actual, 2 * gelu, (16 + 2 * std::abs(g) + std::abs(g * g * g)) * kUnit * std::abs(2 * gelu)) << g;
+  }
+  // Half way between 0 and the identity at 0, and each of them far out.
+  EXPECT_EQ(geglu({{2}, {-100, 100}}, {{2}, {3, 3}}).values, (std::vector<double>{-0.0, 300}));
+  EXPECT_NEAR(kGeluScale * kGeluScale * std::numbers::pi, 2, 4 * kUnit);
+}
+
+TEST(Softcap, IsTheIdentityNearZeroAndTheCapFarOut) {
+  const auto y = softcap({{5}, {-1e6, -1e-9, 0, 15, 1e6}}, 30).values;
+  EXPECT_EQ(y[0], -30);
+  EXPECT_NEAR(y[1], -1e-9, 4 * kUnit * 1e-9);
+  EXPECT_EQ(y[2], 0);
+  EXPECT_NEAR(y[3], 30 * std::tanh(0.5), 4 * kUnit * 30);
+  EXPECT_EQ(y[4], 30);
+}
+
+TEST(Scale, Multiplies) { EXPECT_EQ(scale({{2}, {1, -2}}, 8).values, (std::vector<double>{8, -16})); }
 
 TEST(Add, Adds) { EXPECT_EQ(add({{2}, {1, 2}}, {{2}, {10, 20}}).values, (std::vector<double>{11, 22})); }
 

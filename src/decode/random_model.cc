@@ -6,6 +6,9 @@
 #include <system_error>
 #include <vector>
 
+#include "base/file.h"
+#include "decode/architecture.h"
+#include "decode/hf_folder.h"
 #include "decode/model.h"
 #include "decode/model_folder.h"
 #include "decode/model_weights.h"
@@ -48,10 +51,11 @@ Tensor random_weight(const WeightSpec& spec, std::uint64_t seed, bool looked_up)
   SplitMix64 mixer(seed);
   SplitMix64 random(mixer.next() ^ hash_of(spec.canonical));
   std::vector<double> values(static_cast<std::size_t>(element_count(spec.shape)));
-  const bool norm = spec.shape.size() == 1;
-  // A norm's weights lie around 1, as trained ones do; a table that is only looked up has no fan-in.
-  const double scale = norm ? 0.125 : looked_up ? 1 : 1 / std::sqrt(static_cast<double>(spec.shape.back()));
-  for (double& value : values) value = (norm ? 1 : 0) + scale * random.normal();
+  const bool vector = spec.shape.size() == 1;
+  // What a norm multiplies by lies around 1, as trained weights do; a table that is only looked up has no fan-in.
+  const double mean = vector && !spec.is_bias && !spec.unit_offset ? 1 : 0;
+  const double scale = vector ? 0.125 : looked_up ? 1 : 1 / std::sqrt(static_cast<double>(spec.shape.back()));
+  for (double& value : values) value = mean + scale * random.normal();
   return Tensor::from_values(DType::f32, spec.shape, values);
 }
 }  // namespace
@@ -71,19 +75,50 @@ Facts tiny_llama_facts() {
   return facts;
 }
 
-Result<void> write_random_model(const std::filesystem::path& folder, const RandomModel& spec) {
+Facts small_facts(Facts tiny) {
+  auto& facts = tiny;
+  facts.layers = 6;
+  facts.hidden = 256;
+  facts.heads = 8;
+  facts.kv_heads = 4;
+  facts.head_channels *= 4;
+  facts.mlp_hidden = 688;
+  facts.vocabulary = 2048;
+  facts.query_pre_attn_scalar *= 4;
+  if (facts.window > 0) facts.window = 64;
+  facts.rope.dims *= 4;
+  if (facts.rope_local) facts.rope_local->dims *= 4;
+  return tiny;
+}
+
+namespace {
+using Tensors = std::vector<std::pair<std::string, Tensor>>;
+
+/// Under the names that `name` is of WeightSpec.
+Result<Tensors> random_tensors(const std::filesystem::path& folder, const RandomModel& spec, std::string WeightSpec::*name) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return fail("file-write", fmt::format("cannot make the folder: {}", error.message()), folder.string(), error.value());
-  const Graph graph(spec.facts);
-  std::vector<std::pair<std::string, Tensor>> tensors;
-  for (const auto& weight : model_weights(graph)) {
+  Tensors tensors;
+  for (const auto& weight : model_weights(Graph(spec.facts))) {
     const bool looked_up = weight.canonical == "w.embed" && !spec.facts.tied_head;
-    tensors.emplace_back(weight.canonical, random_weight(weight, spec.seed, looked_up));
+    tensors.emplace_back(weight.*name, random_weight(weight, spec.seed, looked_up));
   }
-  // The facts last: a folder is a model only once they are there.
+  return tensors;
+}
+}  // namespace
+
+// The facts last: a folder is a model only once they are there.
+Result<void> write_random_model(const std::filesystem::path& folder, const RandomModel& spec) {
+  CULPRIT_TRY(const auto tensors, random_tensors(folder, spec, &WeightSpec::canonical));
   CULPRIT_CHECK(write_safetensors(folder / kModelTensorsFile, tensors));
   return write_model_facts(folder / kModelFactsFile, spec.facts);
+}
+
+Result<void> write_random_hf_model(const std::filesystem::path& folder, const RandomModel& spec) {
+  CULPRIT_TRY(const auto tensors, random_tensors(folder, spec, &WeightSpec::hf));
+  CULPRIT_CHECK(write_safetensors(folder / kHfTensorsFile, tensors, {{"format", "pt"}}));
+  return write_file_whole(folder / kHfConfigFile, find_architecture(spec.facts.architecture)->write_hf(spec.facts).dump(2) + "\n");
 }
 
 }  // namespace culprit

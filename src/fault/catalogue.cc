@@ -13,10 +13,15 @@ namespace culprit {
 
 std::span<const FaultEntry> fault_catalogue() {
   static const std::array kEntries = {
-      entries::f01_rope_single_token_grid(), entries::f02_view_read_as_dense(),
-      entries::f04_batch_zero_for_all(),     entries::f05_query_position_advanced(),
-      entries::f06_write_slot_late(),        entries::f08_decode_position_reset(),
-      entries::f09_rotary_table(),           entries::f12_causal_mask(),
+      entries::f01_rope_single_token_grid(),
+      entries::f02_view_read_as_dense(),
+      entries::f04_batch_zero_for_all(),
+      entries::f05_query_position_advanced(),
+      entries::f06_write_slot_late(),
+      entries::f08_decode_position_reset(),
+      entries::f09_rotary_table(),
+      entries::f11_window(),
+      entries::f12_causal_mask(),
       entries::f22_kv_heads_tiled(),
   };
   return kEntries;
@@ -146,6 +151,14 @@ Result<std::optional<Broken>> altered(OpCall call) {
   auto broken = exactly(std::move(output), call);
   if (broken) broken->altered = std::move(call);
   return broken;
+}
+
+OpCall with_window(OpCall call, int window) {
+  auto node = std::make_shared<Node>(*call.node);
+  node->window = window;
+  call.owned_node = node;
+  call.node = call.owned_node.get();
+  return call;
 }
 
 std::int64_t cached_tokens(const OpCall& call) {

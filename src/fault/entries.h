@@ -11,6 +11,7 @@ FaultEntry f05_query_position_advanced();
 FaultEntry f06_write_slot_late();
 FaultEntry f08_decode_position_reset();
 FaultEntry f09_rotary_table();
+FaultEntry f11_window();
 FaultEntry f12_causal_mask();
 FaultEntry f22_kv_heads_tiled();
 
@@ -20,6 +21,8 @@ FaultEntry f22_kv_heads_tiled();
 [[nodiscard]] Result<Tensor> evaluate_rounded(const OpCall& call);
 /// The Broken of a call that ran with other inputs or another context; nothing when its output equals call.result bit for bit.
 [[nodiscard]] Result<std::optional<Broken>> altered(OpCall call);
+/// The call on a node of its own with another window; 0: none.
+[[nodiscard]] OpCall with_window(OpCall call, int window);
 /// Tokens already in the cache before this step.
 [[nodiscard]] std::int64_t cached_tokens(const OpCall& call);
 /// A Broken with exact values; nothing when they equal call.result bit for bit.

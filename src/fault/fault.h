@@ -3,6 +3,7 @@
 // any engine (the driver kit applies it to the engine's own tensors) and predicts what a broken op outputs (the explainer applies it to
 // the float64 result), so a mechanism is written once.
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,7 +33,8 @@ struct FaultSpec {
 /// One op as it ran: everything that a trigger may depend on and a broken op may have read.
 struct OpCall {
   const Node* node = nullptr;
-  std::vector<Tensor> inputs;  // as the engine had them, with their layouts
+  std::shared_ptr<const Node> owned_node;  // what `node` points to where a fault altered it; else empty
+  std::vector<Tensor> inputs;              // as the engine had them, with their layouts
   NodeContext context;
   Tensor result;    // what the right op returns, in the dtype of the run
   Tensor previous;  // the same tap's output one step before, of any shape: what the memory held; empty: zeros

@@ -135,6 +135,17 @@ TEST(F05AndF08, RotateAtAnotherPosition) {
   EXPECT_FALSE(*apply("F08", RopeCall(1, 2, 9, 3).call)) << "not a single-token step";
 }
 
+TEST(F09, TakesTheRotationOfTheNode) {
+  RopeCall local(1, 1, 5, 1);
+  local.f.rope.scaling = RopeScaling::linear;
+  local.f.rope.factor = 8;
+  local.f.rope_local = facts().rope;
+  local.call.result = to_tensor(rope(to_array(local.call.inputs[0]), local.f.rope, local.call.context.at.position), DType::f32);
+  EXPECT_TRUE(*apply("F09:table=unscaled", local.call));
+  local.node.rope_local = true;
+  EXPECT_FALSE(*apply("F09:table=unscaled", local.call)) << "the local rotation is not scaled";
+}
+
 TEST(F09, CollapsesPositionsOnlyIn16Bits) {
   EXPECT_FALSE(*apply("F09:table=dtype", RopeCall(1, 1, 257, 1).call));
   const auto at_256 = *apply("F09:table=dtype", RopeCall(1, 1, 256, 1, DType::bf16).call);
@@ -167,7 +178,8 @@ struct AttentionCall {
   Facts f;
   Node node{.op = Op::sdpa, .output = "layers.0.attn", .inputs = {"q", "k", "v"}, .weight = "", .layer = 0};
   OpCall call;
-  explicit AttentionCall(std::int64_t rows, std::int64_t tokens, std::int64_t cached) {
+  explicit AttentionCall(std::int64_t rows, std::int64_t tokens, std::int64_t cached, int window = 0) {
+    node.window = window;
     f.heads = 4;
     f.kv_heads = 2;
     f.head_channels = 2;
@@ -215,6 +227,16 @@ TEST(F12, MisalignsTheMaskOfAChunk) {
     EXPECT_EQ((*none)->at({0, h, 1, 0}), chunk.call.result.at({0, h, 1, 0})) << "the last token sees all anyway";
   EXPECT_FALSE(*apply("F12:mask=top_left", AttentionCall(1, 2, 0).call)) << "square: both alignments agree";
   EXPECT_FALSE(*apply("F12:mask=none", AttentionCall(1, 1, 3).call));
+}
+
+TEST(F11, WidensOrForgetsTheWindow) {
+  const auto wider = AttentionCall(1, 1, 4, 3).call.result.values(), all = AttentionCall(1, 1, 4).call.result.values();
+  const AttentionCall two(1, 1, 4, 2);
+  EXPECT_EQ((*apply("F11:window=plus_one", two.call))->values(), wider);
+  EXPECT_EQ((*apply("F11:window=none", two.call))->values(), all);
+  EXPECT_FALSE(*apply("F11", AttentionCall(1, 1, 4).call)) << "no window";
+  EXPECT_FALSE(*apply("F11", AttentionCall(1, 1, 4, 5).call)) << "nothing is cut off";
+  EXPECT_TRUE(*apply("F12:mask=none", AttentionCall(1, 2, 3, 2).call));
 }
 
 TEST(F22, TilesKvHeads) {

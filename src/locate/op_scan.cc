@@ -55,6 +55,7 @@ Result<bool> wrong_at(Session& session, const Model& model, const Sample& sample
                                              {"file", in.string()},
                                              {"offset", offset},
                                              {"rank", sample.rank},
+                                             {"rope_local", sample.node->rope_local},
                                              {"faults", faults},
                                              {"out", out.string()}}));
   (void)answer;

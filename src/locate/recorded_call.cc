@@ -48,6 +48,7 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
     call.inputs.push_back(with_layout(values, record->layout, is_cache ? 0.0 : std::numeric_limits<double>::quiet_NaN()));
   }
   call.context.facts = &model.facts();
+  call.context.dtype = call.dtype;
   call.context.at = output->at;
   if (node.op == Op::embedding) {
     CULPRIT_TRY(const auto plan_json, get_field<Json>(trace.header(), "plan", "trace header"));
@@ -66,6 +67,9 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
     } else {
       CULPRIT_TRY(call.context.weight, weights.dense(node.weight));
     }
+  }
+  if (!node.bias.empty()) {
+    CULPRIT_TRY(call.context.bias, weights.dense(node.bias));
   }
   const auto* before = trace.find(step - 1, node.output);
   if (before != nullptr) {

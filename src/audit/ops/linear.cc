@@ -13,8 +13,8 @@ namespace {
 constexpr int kQuantizedRoundings = 3;
 
 // sqrt(sum over k of max(s_k^2, (y - s_k)^2) + roundings * sum of m_k^2) for each output, in index order: s_k the sum of the first k
-// terms, m_k the magnitude of a term.
-void chain_norms(std::span<const double> x, std::int64_t n, const Tensor& weight, const Tensor& magnitude, int roundings,
+// terms, m_k the magnitude of a term. A bias is the last term, and is not made of parts.
+void chain_norms(std::span<const double> x, std::int64_t n, const Tensor& weight, const Tensor& magnitude, bool has_bias, int roundings,
                  std::span<const double> value, std::span<double> norms, unsigned threads) {
   const std::int64_t out = weight.dim(0), in = weight.dim(1);
   const auto weight_bytes = weight.contiguous_bytes();
@@ -47,6 +47,7 @@ void chain_norms(std::span<const double> x, std::int64_t n, const Tensor& weight
                 squares[lane] += std::max(partial[lane] * partial[lane], rest * rest);
                 terms[lane] += term * term;
               }
+            for (std::size_t lane = 0; has_bias && lane < tokens; ++lane) squares[lane] += whole[lane] * whole[lane];
             for (std::size_t lane = 0; lane < tokens; ++lane)
               norms[(block * kLanes + lane) * static_cast<std::size_t>(out) + j] = std::sqrt(squares[lane] + roundings * terms[lane]);
           }
@@ -58,7 +59,8 @@ void chain_norms(std::span<const double> x, std::int64_t n, const Tensor& weight
 }  // namespace
 
 // Default arithmetic: n products and their sum in f32, in any order, rounded once: gamma_n sum |x w| + u |y|; underflow of a product adds
-// its eta. A weight made of parts has larger terms (scale q and bias may cancel) and more roundings each.
+// its eta. A weight made of parts has larger terms (scale q and bias may cancel) and more roundings each. A bias is one term more of the
+// same sum: x w^T + b is one op with one rounding.
 //
 // Accumulation in the dtype: the worst case gamma_n(u) sum |x w| is vacuous for n u near 1, and so is Higham and Mary's gamma_probable in
 // bf16, since it allows each partial sum to be as large as sum |x w|. The error of a chain of additions is sum d_k s_k with the actual
@@ -69,8 +71,8 @@ void chain_norms(std::span<const double> x, std::int64_t n, const Tensor& weight
 // counts; a sum in blocks has shorter chains. Products, and the parts of a weight, add their own d_k times their terms. The model fails
 // where roundings are biased: a sum so large that its terms are swallowed. A `precision` finding is the milder claim, and what lies outside
 // both bounds is judged with that assumption stated in docs/decisions/0002.
-LinearBounds bounded_linear(std::span<const double> x, std::int64_t n, const Tensor& weight, const Tensor& magnitude, DType dtype,
-                            const Arithmetic& arithmetic, unsigned threads) {
+LinearBounds bounded_linear(std::span<const double> x, std::int64_t n, const Tensor& weight, const Tensor& magnitude, const Tensor& bias,
+                            DType dtype, const Arithmetic& arithmetic, unsigned threads) {
   const std::int64_t out = weight.dim(0), in = weight.dim(1);
   const auto count = static_cast<std::size_t>(n * out);
   LinearBounds result;
@@ -84,9 +86,17 @@ LinearBounds bounded_linear(std::span<const double> x, std::int64_t n, const Ten
     std::ranges::transform(x, absolute.begin(), [](double value) { return std::abs(value); });
     linear(absolute, n, magnitude, sums);
   }
+  if (!bias.empty()) {
+    const auto added = bias.values();
+    for (std::size_t i = 0; i < count; ++i) {
+      result.value[i] += added[i % added.size()];
+      sums[i] += std::abs(added[i % added.size()]);
+    }
+  }
+  const std::int64_t terms = in + (bias.empty() ? 0 : 1);
   const int extra = magnitude.empty() ? 0 : kQuantizedRoundings;
   const auto units = units_of(dtype, standard_arithmetic(arithmetic));
-  const double inside = units.sum(in + extra);
+  const double inside = units.sum(terms + extra);
   const double underflow = static_cast<double>(in) * units.step_eta;
   result.bound.resize(count);
   for (std::size_t i = 0; i < count; ++i) result.bound[i] = rounded_once(units, result.value[i], inside * sums[i] + underflow);
@@ -96,8 +106,8 @@ LinearBounds bounded_linear(std::span<const double> x, std::int64_t n, const Ten
   result.standard = std::move(result.bound);
   result.bound.resize(count);
   result.deviation.resize(count);
-  chain_norms(x, n, weight, magnitude, 1 + extra, result.value, result.deviation, threads);
-  const double deviation = declared.step * std::exp(static_cast<double>(in + extra) * declared.step * declared.step / 2);
+  chain_norms(x, n, weight, magnitude, !bias.empty(), 1 + extra, result.value, result.deviation, threads);
+  const double deviation = declared.step * std::exp(static_cast<double>(terms + extra) * declared.step * declared.step / 2);
   const double declared_underflow = static_cast<double>(in) * (1 + extra) * declared.step_eta;
   const double threshold = overflow_threshold(dtype);
   for (std::size_t i = 0; i < count; ++i) {

@@ -16,9 +16,9 @@ struct LinearBounds {
 };
 
 /// x [n, in] times weight [out, in], results in `dtype`. `magnitude` [out, in]: what an engine's terms may be as large as, instead of
-/// |weight|, when it computes a weight from parts (QuantizedValues); empty for a dense weight.
+/// |weight|, when it computes a weight from parts (QuantizedValues); empty for a dense weight. `bias` [out], or empty.
 [[nodiscard]] LinearBounds bounded_linear(std::span<const double> x, std::int64_t n, const Tensor& weight, const Tensor& magnitude,
-                                          DType dtype, const Arithmetic& arithmetic, unsigned threads = 0);
+                                          const Tensor& bias, DType dtype, const Arithmetic& arithmetic, unsigned threads = 0);
 
 /// Whether errors are as large as accumulation in the dtype makes them, and no larger, all together: their mean square, each in units of
 /// its own deviation, is at most 1. That is far sharper than the bounds of single elements: a term left out of every sum shows. `actual`

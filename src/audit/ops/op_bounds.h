@@ -19,11 +19,17 @@ struct BoundCall {
 
 // Each gives bounds in the order of call.value. embedding and cache_write move values: their bound is 0, and needs no function. Linear ops
 // are done in bulk: audit/ops/linear.h.
+[[nodiscard]] std::vector<double> scale_bounds(const BoundCall& call);
 [[nodiscard]] std::vector<double> rms_norm_bounds(const BoundCall& call);
 [[nodiscard]] std::vector<double> rope_bounds(const BoundCall& call);
 [[nodiscard]] std::vector<double> sdpa_bounds(const BoundCall& call);
 [[nodiscard]] std::vector<double> swiglu_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> geglu_bounds(const BoundCall& call);
 [[nodiscard]] std::vector<double> add_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> softcap_bounds(const BoundCall& call);
+
+/// Relative distance of the node's constant from its value in the dtype: an engine may hold it in either form, or between.
+[[nodiscard]] double constant_error(const BoundCall& call);
 
 /// Elements whose sigmoid may legally vanish, at the price of precision: 1 / (1 + exp(-x)) is 0 once exp(-x) overflows the dtype. In order
 /// of the output.

@@ -38,7 +38,7 @@ double angle_error(const RopeFacts& facts, int pair, double step) {
 // not rotated pass through unchanged.
 std::vector<double> rope_bounds(const BoundCall& call) {
   const auto& units = call.units;
-  const auto& facts = call.context.facts->rope;
+  const auto& facts = rope_of(call.node, *call.context.facts);
   const auto& x = call.inputs[0];
   const auto frequencies = rope_frequencies(facts);
   const std::int64_t rows = x.shape[0], heads = x.shape[1], tokens = x.shape[2], channels = x.shape[3];

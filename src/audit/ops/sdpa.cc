@@ -42,7 +42,7 @@ std::vector<double> sdpa_bounds(const BoundCall& call) {
   const auto& at = call.context.at;
   const std::int64_t rows = q.shape[0], heads = q.shape[1], tokens = q.shape[2], channels = q.shape[3];
   const std::int64_t kv_heads = k.shape[1], slots = k.shape[2];
-  const double scale = 1 / std::sqrt(static_cast<double>(call.context.facts->head_channels));
+  const double scale = attention_scale(*call.context.facts);
   const bool exact_scale = is_power_of_two(scale);
   const double dot = units.sum(channels + 1);
   const double threshold = overflow_threshold(call.dtype);
@@ -62,7 +62,7 @@ std::vector<double> sdpa_bounds(const BoundCall& call) {
         bool overflows = false;
         for (std::int64_t slot = 0; slot < slots; ++slot) {
           const auto position = at.slot[static_cast<std::size_t>(row)][static_cast<std::size_t>(slot)];
-          if (position < 0 || position > own) continue;
+          if (!is_visible(position, own, call.node.window)) continue;
           const double* key = &k.values[static_cast<std::size_t>((kv_base + slot) * channels)];
           double score = 0, magnitude = 0, key_magnitude = 0;
           for (std::int64_t c = 0; c < channels; ++c) {

@@ -15,7 +15,7 @@ Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) 
   const auto heads = x.dim(1);
   const std::int64_t written = (call.collapsed_rank == 3 ? 1 : heads) * x.dim(3);
   auto content = spec.parameter("content", "input");
-  if (call.context.facts->rope.dims < x.dim(3)) content = "input";
+  if (rope_of(*call.node, *call.context.facts).dims < x.dim(3)) content = "input";
   const auto input = x.values();
   const StaleBuffer stale(call);
   auto values = call.result.values();

@@ -8,7 +8,7 @@ namespace {
 // Everything that leads to the rotation is rounded to the dtype of x, one step after the other, positions and frequencies included:
 // log(base)/half, its products with the index, the frequencies, the positions, the angles, cos, sin, both products, their sum.
 Tensor rotate_in_dtype(const OpCall& call) {
-  const auto& facts = call.context.facts->rope;
+  const auto& facts = rope_of(*call.node, *call.context.facts);
   const auto& x = call.inputs[0];
   const auto rounded = [&](double value) { return round_to(call.dtype, value); };
   const int half = facts.dims / 2;
@@ -35,12 +35,12 @@ Tensor rotate_in_dtype(const OpCall& call) {
 }
 
 Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) {
-  const auto& facts = call.context.facts->rope;
+  const auto& facts = rope_of(*call.node, *call.context.facts);
   if (spec.parameter("table", "dtype") == "unscaled") {
     if (facts.scaling == RopeScaling::none) return std::nullopt;
     // The facts are the context's; a call that owns an altered copy would dangle, so the values are computed here.
     auto unscaled = *call.context.facts;
-    unscaled.rope.scaling = RopeScaling::none;
+    (call.node->rope_local ? *unscaled.rope_local : unscaled.rope).scaling = RopeScaling::none;
     auto broken = call;
     broken.context.facts = &unscaled;
     CULPRIT_TRY(auto output, evaluate_rounded(broken));

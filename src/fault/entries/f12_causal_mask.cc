@@ -14,6 +14,7 @@ Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) 
   for (std::size_t row = 0; row < at.position.size(); ++row)
     for (std::size_t token = 0; token < at.position[row].size(); ++token)
       broken.context.at.position[row][token] = top_left ? at.slot[row][token] : at.slot[row].back();
+  if (!top_left && call.node->window > 0) return altered(with_window(std::move(broken), 0));  // no mask, no window
   return altered(std::move(broken));
 }
 

@@ -1,0 +1,141 @@
+#include "decode/hf_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <system_error>
+
+#include "base/fields.h"
+#include "decode/architecture.h"
+
+namespace culprit {
+namespace {
+constexpr std::string_view kWeightSuffix = ".weight";
+
+std::string stem_of(const std::string& name) {
+  return name.ends_with(kWeightSuffix) ? name.substr(0, name.size() - kWeightSuffix.size()) : name;
+}
+
+struct Affine {
+  int bits = 0;
+  int group = 0;
+};
+
+/// config's quantization, or what it says of this module in particular.
+Result<Affine> read_affine(const HfConfig& config, const std::string& module) {
+  CULPRIT_TRY(auto quantization, config.object("quantization"));
+  if (quantization.has(module)) {
+    CULPRIT_TRY(quantization, quantization.object(module));
+  }
+  CULPRIT_CHECK(quantization.expect("mode", "affine"));
+  Affine affine;
+  CULPRIT_TRY(affine.bits, quantization.count("bits"));
+  CULPRIT_TRY(affine.group, quantization.count("group_size"));
+  const auto one_of = [](int value, std::initializer_list<int> values) { return std::ranges::find(values, value) != values.end(); };
+  if (!one_of(affine.bits, {2, 3, 4, 5, 6, 8}))
+    return quantization.unsupported("bits", fmt::format("expected 2, 3, 4, 5, 6 or 8, got {}", affine.bits));
+  if (!one_of(affine.group, {32, 64, 128}))
+    return quantization.unsupported("group_size", fmt::format("expected 32, 64 or 128, got {}", affine.group));
+  return affine;
+}
+}  // namespace
+
+Result<HfConfig> read_hf_config(const std::filesystem::path& folder) {
+  const auto file = folder / kHfConfigFile;
+  CULPRIT_TRY(const auto json, read_json_file(file));
+  if (!json.is_object()) return fail("json-invalid", "expected an object", file.string());
+  return HfConfig(json, file);
+}
+
+Result<Facts> read_hf_facts(const HfConfig& config) {
+  CULPRIT_TRY(const auto type, config.text("model_type", ""));
+  const auto* architecture = find_hf_architecture(type);
+  if (architecture == nullptr) {
+    std::string known;
+    for (const auto* entry : architectures()) known += (known.empty() ? "" : ", ") + std::string(entry->hf_type);
+    return config.unsupported("model_type", fmt::format("expected one of {}, got {}", known, Json(type).dump().substr(0, 64)));
+  }
+  // Packed weights of other tools are no MLX weights; MLX repeats its own under this key.
+  if (config.has("quantization_config") && !config.has("quantization"))
+    return config.unsupported("quantization_config", "expected none, or MLX's quantization beside it");
+  return architecture->read_hf(config);
+}
+
+tl::unexpected<Error> HfTensors::unsupported(const std::string& message) const {
+  return fail("model-unsupported", message, folder_.string());
+}
+
+Result<void> HfTensors::add_file(const std::filesystem::path& path) {
+  CULPRIT_TRY(const auto file, Safetensors::open(path));
+  for (const auto& name : file.names()) {
+    CULPRIT_TRY(auto tensor, file.tensor(name));
+    if (!tensors_.emplace(name, std::move(tensor)).second) return unsupported(fmt::format("tensor {} is in two files", name));
+  }
+  return {};
+}
+
+Result<HfTensors> HfTensors::open(const std::filesystem::path& folder) {
+  HfTensors tensors;
+  tensors.folder_ = folder;
+  std::error_code ignored;
+  const auto index = folder / kHfIndexFile;
+  if (!std::filesystem::exists(index, ignored)) {
+    CULPRIT_CHECK(tensors.add_file(folder / kHfTensorsFile));
+    return tensors;
+  }
+  CULPRIT_TRY(const auto json, read_json_file(index));
+  std::map<std::string, std::string> files;
+  CULPRIT_CHECK(Fields(json, index.string(), "json-invalid").required("weight_map", files).done(true));
+  std::set<std::string> shards;
+  for (const auto& [name, file] : files) shards.insert(file);
+  for (const auto& shard : shards) {
+    if (shard.empty() || std::filesystem::path(shard).filename() != shard || shard == "." || shard == "..")
+      return fail("json-invalid", fmt::format("weight_map: expected the name of a file in the folder, got {}", Json(shard).dump()),
+                  index.string());
+    CULPRIT_CHECK(tensors.add_file(folder / shard));
+  }
+  for (const auto& [name, file] : files)
+    if (!tensors.contains(name)) return tensors.unsupported(fmt::format("tensor {} is not in {}, as {} says", name, file, kHfIndexFile));
+  return tensors;
+}
+
+std::vector<std::string> quantized_parts(const std::string& name) {
+  const auto stem = stem_of(name);
+  return {stem + ".scales", stem + ".biases"};
+}
+
+Result<Weight> HfTensors::weight(const std::string& name, const HfConfig& config) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return unsupported(fmt::format("there is no tensor {}", name));
+  Weight weight;
+  const auto stem = stem_of(name);
+  if (!name.ends_with(kWeightSuffix) || !tensors_.contains(stem + ".scales")) {
+    if (!is_float(found->second.dtype()))
+      return unsupported(fmt::format("tensor {}: expected a float dtype, got {}", name, name_of(found->second.dtype())));
+    weight.dense = found->second;
+    weight.source_type = name_of(weight.dense.dtype());
+    return weight;
+  }
+  CULPRIT_TRY(const auto affine, read_affine(config, stem));
+  weight.bits = affine.bits;
+  weight.group = affine.group;
+  weight.packed = found->second;
+  weight.scales = tensors_.at(stem + ".scales");
+  if (!tensors_.contains(stem + ".biases")) return unsupported(fmt::format("there is no tensor {}.biases", stem));
+  weight.biases = tensors_.at(stem + ".biases");
+  const auto& packed = weight.packed;
+  const bool fits = packed.dtype() == DType::u32 && packed.rank() == 2 && is_float(weight.scales.dtype()) &&
+                    weight.biases.dtype() == weight.scales.dtype() && weight.scales.rank() == 2 &&
+                    weight.biases.shape() == weight.scales.shape() && weight.scales.dim(0) == packed.dim(0) &&
+                    weight.scales.dim(1) * affine.group * affine.bits == packed.dim(1) * 32;
+  if (!fits)
+    return unsupported(fmt::format("{}: weight {} {}, scales {} {} and biases {} {} are no {}-bit values in groups of {}", stem,
+                                   name_of(packed.dtype()), to_string(packed.shape()), name_of(weight.scales.dtype()),
+                                   to_string(weight.scales.shape()), name_of(weight.biases.dtype()), to_string(weight.biases.shape()),
+                                   affine.bits, affine.group));
+  weight.source_type = fmt::format("affine {}-bit, groups of {}", weight.bits, weight.group);
+  return weight;
+}
+
+}  // namespace culprit

@@ -1,0 +1,47 @@
+#pragma once
+// A folder as Hugging Face and MLX have it: config.json, and model.safetensors or the shards that model.safetensors.index.json lists.
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "decode/architectures/hf_config.h"
+#include "decode/facts.h"
+#include "format/safetensors.h"
+#include "format/weight.h"
+
+namespace culprit {
+
+inline constexpr const char* kHfConfigFile = "config.json";
+inline constexpr const char* kHfTensorsFile = "model.safetensors";
+inline constexpr const char* kHfIndexFile = "model.safetensors.index.json";
+
+/// config.json as it stands. Error ids: file-missing, json-invalid.
+[[nodiscard]] Result<HfConfig> read_hf_config(const std::filesystem::path& folder);
+/// Error ids: model-unsupported, with the key.
+[[nodiscard]] Result<Facts> read_hf_facts(const HfConfig& config);
+
+/// The tensors of all shards.
+class HfTensors {
+ public:
+  /// Error ids: file-missing, json-invalid, safetensors-invalid, model-unsupported.
+  [[nodiscard]] static Result<HfTensors> open(const std::filesystem::path& folder);
+  [[nodiscard]] bool contains(const std::string& name) const { return tensors_.contains(name); }
+  [[nodiscard]] const std::map<std::string, Tensor>& all() const { return tensors_; }
+  /// The weight of that name: dense in a float dtype, or what MLX's affine quantisation made of it, `.weight` with `.scales` and `.biases`
+  /// beside it. Error ids: model-unsupported, with the tensor or the config's key.
+  [[nodiscard]] Result<Weight> weight(const std::string& name, const HfConfig& config) const;
+
+ private:
+  [[nodiscard]] Result<void> add_file(const std::filesystem::path& path);
+  [[nodiscard]] tl::unexpected<Error> unsupported(const std::string& message) const;
+  std::filesystem::path folder_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+/// The tensors besides the weight itself that hold the weight of that name.
+[[nodiscard]] std::vector<std::string> quantized_parts(const std::string& name);
+
+}  // namespace culprit

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Holds culprit's graphs against mlx_lm: run.py CASE --culprit PROGRAM --work FOLDER
+
+A seeded random model is written by `culprit model make`, its config edited as CASE says, and decoded by both: six tokens at once, then eight
+one by one, in float32, by mlx_lm, and by culprit's reference engine. mlx_lm lives in a virtual environment in FOLDER, made on first use; without
+an index to fetch it from the test is skipped.
+
+How far the logits may be apart. Take the reference engine in f64 as exact. Two runs in f32 measure the noise of arithmetic of that width on
+this very model and these tokens: one rounds each op's float64 result once, the other also sums linear ops in f32 in reverse order. Their
+distance from the exact logits, F, is the effect of at least one rounding for each element of each op. An f32 engine spends at most K of them
+on an element, by the counts of src/audit/ops: the longest sum, n terms (the widest linear op, or the cached tokens), and 16 for the steps
+around it (the 8 v of a norm, softmax, or gate, with their roundings to the dtype). To first order errors add, so its logits are within K F,
+but where F is small by chance: it is the largest of thousands of logits. K F is about 1e-4 of the logits here. That it is sharp enough is part of the test: queries
+rotated one position late (fault F05) must lie far outside.
+"""
+import argparse
+import array
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+
+REQUIREMENTS = ["mlx-lm==0.32.2", "mlx==0.32.4", "mlx-cpu==0.32.4"]
+SKIPPED = 77
+TOKENS = [5, 41, 7, 96, 0, 13, 77, 8, 22, 64, 3, 90, 31, 58]
+CHUNKS = [6] + [1] * 8
+STEPS_AROUND_A_SUM = 16
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+CASES = {  # architecture, and what its config has instead
+    "llama": ("llama", {}),
+    "llama_linear_rope": ("llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
+    "llama_llama3_rope": ("llama", {"rope_scaling": LLAMA3}),
+    "mistral": ("mistral", {"sliding_window": None}),
+    # mlx_lm's windows are those of layer_types, and it wants one layer without.
+    "mistral_window": ("mistral", {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {}),
+    "gemma3": ("gemma3", {}),
+}
+
+
+def environment(work):
+    """The Python of the environment; made once, whoever comes first."""
+    folder = work / "venv"
+    python = folder / "bin" / "python"
+    done = folder / "made-of"
+    with open(work / "venv.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if done.exists() and done.read_text().split() == REQUIREMENTS:
+            return python
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary=:all:"]
+        fetched = subprocess.run([*install, *REQUIREMENTS], capture_output=True, text=True)
+        if fetched.returncode != 0:
+            if os.environ.get("CULPRIT_TESTS_NEED_ENGINES"):
+                sys.exit(f"mlx_lm cannot be fetched: {fetched.stderr}")
+            print("skipped: mlx_lm cannot be fetched:", fetched.stderr.strip().splitlines()[-1:])
+            sys.exit(SKIPPED)
+        done.write_text("\n".join(REQUIREMENTS))
+    return python
+
+
+def floats(data, dtype):
+    values = array.array({"F32": "f", "F64": "d"}[dtype])
+    values.frombytes(data)
+    if sys.byteorder != "little":
+        values.byteswap()
+    return values
+
+
+def recorded_logits(trace):
+    values = []
+    for step in range(len(CHUNKS)):
+        data = (trace / f"step-{step:06}.safetensors").read_bytes()
+        length = struct.unpack("<Q", data[:8])[0]
+        entry = json.loads(data[8:8 + length])["logits"]
+        begin, end = entry["data_offsets"]
+        values += floats(data[8 + length + begin:8 + length + end], entry["dtype"])
+    return values
+
+
+def comma(numbers):
+    return ",".join(map(str, numbers))
+
+
+def reference(arguments, model, name, *options):
+    trace = model.parent / name
+    shutil.rmtree(trace, ignore_errors=True)
+    subprocess.run([arguments.culprit, "run", model, "--engine", "ref", "--prompt", comma(TOKENS), "--chunks", comma(CHUNKS),
+                    "--capture", "logits", "--out", trace, "--quiet", *options], check=True, stdout=subprocess.DEVNULL)
+    return recorded_logits(trace)
+
+
+def distance(expected, actual):
+    assert len(expected) == len(actual), (len(expected), len(actual))
+    errors = [abs(e - a) for e, a in zip(expected, actual)]
+    assert all(error == error for error in errors), "NaN"
+    return max(errors)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("--culprit", required=True)
+    parser.add_argument("--work", required=True, type=pathlib.Path)
+    arguments = parser.parse_args()
+    architecture, edits = CASES[arguments.case]
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    python = environment(arguments.work)
+
+    model = arguments.work / arguments.case / "model"
+    subprocess.run([arguments.culprit, "model", "make", architecture, "--seed", "7", "--out", model, "--quiet"], check=True,
+                   stdout=subprocess.DEVNULL)
+    config = json.loads((model / "config.json").read_text())
+    config.update(edits)
+    (model / "config.json").write_text(json.dumps(config, indent=1))
+
+    exact = reference(arguments, model, "exact", "--dtype", "f64")
+    once = distance(exact, reference(arguments, model, "once", "--dtype", "f32"))
+    reversed_sums = distance(exact, reference(arguments, model, "reversed", "--dtype", "f32", "--variant", "linear=reversed"))
+    noise = max(once, reversed_sums)
+    longest_sum = max(config["hidden_size"], config["intermediate_size"], config["num_attention_heads"] * config["head_dim"], len(TOKENS))
+    bound = (longest_sum + STEPS_AROUND_A_SUM) * noise
+
+    out = arguments.work / arguments.case / "logits.f32"
+    subprocess.run([python, pathlib.Path(__file__).parent / "mlx_lm_logits.py", model, out, comma(CHUNKS), comma(TOKENS)], check=True)
+    error = distance(exact, floats(out.read_bytes(), "F32"))
+    broken = distance(exact, reference(arguments, model, "broken", "--dtype", "f32", "--fault", "F05"))
+    print(f"{arguments.case}: {len(exact)} logits up to {max(map(abs, exact)):.3g}; noise of f32 {noise:.3g}; mlx_lm is {error:.3g} away, "
+          f"{error / noise:.2g} times the noise; bound {bound:.3g}; F05 {broken:.3g}")
+    if not error <= bound:
+        sys.exit(f"mlx_lm's logits are {error:.3g} away from culprit's, expected at most {bound:.3g}")
+    if not broken > bound:
+        sys.exit(f"the test could not have shown a fault: F05 moves the logits by {broken:.3g}, the bound is {bound:.3g}")
+
+
+main()
