@@ -228,6 +228,8 @@ TEST(GgufModel, ReadsRopeScaling) {
   EXPECT_EQ(open_with(dir, facts, other).error().id, "model-unsupported");
   other.rope_factors.pop_back();
   EXPECT_EQ(open_with(dir, facts, other).error().id, "model-unsupported");
+  facts.rope.dims = 0x7ffffffe;  // no table of 8 GiB is made to find that out
+  EXPECT_EQ(open_with(dir, facts, other).error().id, "model-unsupported");
 }
 
 TEST(FolderModel, GivesBackWhatWasWritten) {

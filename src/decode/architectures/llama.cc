@@ -36,21 +36,24 @@ std::vector<Node> nodes_of(const Facts& facts) { return decoder::nodes(facts, {}
 Result<void> recognise_llama3(const Gguf& file, RopeFacts& rope) {
   CULPRIT_TRY(const auto weight, file.weight(std::string(kRopeFactors)));
   const auto divisors = weight.to_f32().values();
+  const auto unknown = [&] {
+    return fail("model-unsupported", fmt::format("tensor {} holds frequency divisors that are not Llama 3.1's", kRopeFactors),
+                file.path().string());
+  };
+  if (divisors.size() != static_cast<std::size_t>(rope.dims) / 2) return unknown();  // before a table of as many entries is made
   auto candidate = rope;
   candidate.scaling = RopeScaling::llama3;
   candidate.factor = divisors.empty() ? 0 : *std::max_element(divisors.begin(), divisors.end());
   const auto plain = rope_frequencies(rope);
   const auto scaled = rope_frequencies(candidate);
-  bool matches = rope.scaling == RopeScaling::none && divisors.size() == plain.size() && candidate.factor > 0;
+  bool matches = rope.scaling == RopeScaling::none && candidate.factor > 0;
   // The converter computes in f32 and Python floats: a few roundings of f32, and the smooth part subtracts two numbers of up to 4.
   const double bound = 16 * rounding_of(DType::f32).unit;
   for (std::size_t i = 0; matches && i < plain.size(); ++i) {
     const double expected = plain[i] / scaled[i];
     matches = std::abs(divisors[i] - expected) <= bound * candidate.factor * expected;
   }
-  if (!matches)
-    return fail("model-unsupported", fmt::format("tensor {} holds frequency divisors that are not Llama 3.1's", kRopeFactors),
-                file.path().string());
+  if (!matches) return unknown();
   rope = candidate;
   return {};
 }
