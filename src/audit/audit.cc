@@ -83,7 +83,7 @@ class Auditor {
       context.dtype = item.output->layout.dtype;
       context.at = item.output->at;
       if (item.node->op == Op::embedding) {
-        CULPRIT_TRY(context.tokens, tokens_at(traces_[item.trace].plan, context.at));
+        CULPRIT_TRY(context.tokens, tokens_at(traces_[item.trace].plan, item.output->step, context.at));
       }
       if (!item.node->weight.empty()) context.weight = weights.at(item.node->weight);
       std::vector<Array> inputs;

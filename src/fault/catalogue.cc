@@ -166,6 +166,17 @@ std::int64_t cached_tokens(const OpCall& call) {
   return static_cast<std::int64_t>(call.context.at.slot[0].size()) - call.context.at.tokens();
 }
 
+bool appends(const OpCall& call) {
+  const auto& at = call.context.at;
+  for (std::size_t row = 0; row < at.position.size(); ++row) {
+    const auto &fed = at.position[row], &slots = at.slot[row];
+    if (slots.size() < fed.size()) return false;
+    for (std::size_t token = 0; token < fed.size(); ++token)
+      if (const auto slot = slots[slots.size() - fed.size() + token]; slot >= 0 && slot != fed[token]) return false;
+  }
+  return true;
+}
+
 StaleBuffer::StaleBuffer(const OpCall& call) {
   if (!call.previous.empty()) values_ = call.previous.values();
 }

@@ -25,6 +25,8 @@ FaultEntry f22_kv_heads_tiled();
 [[nodiscard]] OpCall with_window(OpCall call, int window);
 /// Tokens already in the cache before this step.
 [[nodiscard]] std::int64_t cached_tokens(const OpCall& call);
+/// Whether the step's tokens are the last slots: not so where a ring is written in place.
+[[nodiscard]] bool appends(const OpCall& call);
 /// A Broken with exact values; nothing when they equal call.result bit for bit.
 [[nodiscard]] std::optional<Broken> exactly(Tensor output, const OpCall& call);
 /// What the output's memory held before: the op's previous output, element by element whatever its shape, and 0 beyond its end.
