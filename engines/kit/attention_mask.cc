@@ -12,8 +12,7 @@ Result<Array> attention_mask(Backend& backend, const Coordinates& at, int window
   const auto slots = at.slot[0].size();
   const auto visible = visible_slots(at, window);
   bool plain = true;
-  for (std::size_t i = 0; i < visible.size(); ++i)
-    plain = plain && (visible[i] != 0) == (i % slots + tokens <= slots + i / slots % tokens);
+  for (std::size_t i = 0; i < visible.size(); ++i) plain = plain && (visible[i] != 0) == (i % slots + tokens <= slots + i / slots % tokens);
   if (plain) return Array();
   const auto row_size = tokens * slots;
   bool same = true;

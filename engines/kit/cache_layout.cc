@@ -102,17 +102,17 @@ std::vector<SlotRange> CacheLayout::settle() {
 }
 
 Result<void> CacheLayout::trim(std::int64_t tokens) {
-  const bool dropped = spec_.kind == CacheKind::rotating && slots_[0] >= 0 && next_ > live_;
-  const bool at_end = tokens <= live_ && (tokens == 0 || slots_[static_cast<std::size_t>(live_ - tokens)] == next_ - tokens);
-  const bool wrapped = spec_.kind == CacheKind::rotating && write_ < live_;
-  if (dropped || wrapped || !at_end)
+  if (tokens == 0) return {};
+  const bool dropped = spec_.kind == CacheKind::rotating && next_ > live_;
+  const bool at_end = tokens <= live_ && slots_[static_cast<std::size_t>(live_ - tokens)] == next_ - tokens;
+  if (dropped || !at_end)
     return fail("not-supported", fmt::format("the cache {} has dropped tokens, so it cannot take {} back", spec_.text(), tokens));
   live_ -= tokens;
   next_ -= tokens;
   write_ -= tokens;
   std::fill(slots_.begin() + live_, slots_.end(), -1);
-  if (spec_.kind != CacheKind::padded && spec_.kind != CacheKind::rotating) slots_.resize(static_cast<std::size_t>(live_));
-  if (spec_.kind == CacheKind::rotating && capacity() > spec_.size) slots_.resize(static_cast<std::size_t>(live_));
+  const bool room_stays = spec_.kind == CacheKind::padded || (spec_.kind == CacheKind::rotating && capacity() <= spec_.size);
+  if (!room_stays) slots_.resize(static_cast<std::size_t>(live_));
   return {};
 }
 

@@ -209,7 +209,7 @@ class Runner {
 
   Result<Array> run_op(const Node& node, int step, const std::vector<std::vector<int>>& tokens, const Coordinates& at) {
     if (node.op == Op::cache_write) {
-      auto& cache = caches_.try_emplace(node.output, cache_, weights_.plan().dtype).first->second;
+      auto& cache = caches_.try_emplace(node.output, cache_, weights_.plan().dtype, plan_.poison).first->second;
       CULPRIT_TRY(auto read, cache.update(backend_, values_.at(node.inputs[0])));
       CULPRIT_CHECK(check_cache(node.output, cache, read, layout_.live_slots()));
       return read;

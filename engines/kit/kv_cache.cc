@@ -1,14 +1,29 @@
 #include "engines/kit/kv_cache.h"
 
+#include <limits>
+
 namespace culprit::kit {
 
+Result<Array> KvCache::spare(Backend& backend, Shape shape, std::int64_t slots) const {
+  shape[2] = slots;
+  if (!poison_) return backend.zeros(shape, dtype_);
+  const std::vector<double> poison(static_cast<std::size_t>(element_count(shape)), std::numeric_limits<double>::quiet_NaN());
+  return backend.from_host(Tensor::from_values(dtype_, shape, poison));
+}
+
 // The whole buffer is no view of itself: engines would read it as one.
-Result<Array> KvCache::pick(Backend& backend, const std::vector<SlotRange>& ranges) const {
-  if (ranges.size() == 1 && ranges[0].begin == 0 && ranges[0].end == backend.shape(buffer_)[2]) return buffer_;
+Result<std::vector<Array>> KvCache::slices(Backend& backend, const std::vector<SlotRange>& ranges) const {
   std::vector<Array> parts;
   for (const auto& range : ranges) {
-    CULPRIT_TRY(parts.emplace_back(), backend.slice(buffer_, 2, range.begin, range.end));
+    parts.push_back(buffer_);
+    if (range.begin == 0 && range.end == backend.shape(buffer_)[2]) continue;
+    CULPRIT_TRY(parts.back(), backend.slice(buffer_, 2, range.begin, range.end));
   }
+  return parts;
+}
+
+Result<Array> KvCache::pick(Backend& backend, const std::vector<SlotRange>& ranges) const {
+  CULPRIT_TRY(const auto parts, slices(backend, ranges));
   if (parts.size() == 1) return parts[0];
   return backend.concatenate(parts, 2);
 }
@@ -23,20 +38,10 @@ Result<void> KvCache::show_live(Backend& backend) {
 
 Result<Array> KvCache::update(Backend& backend, const Array& x) {
   const auto move = layout_.append(backend.shape(x)[2]);
-  std::vector<Array> parts;
-  const bool whole =
-      buffer_ != nullptr && move.kept.size() == 1 && move.kept[0].begin == 0 && move.kept[0].end == backend.shape(buffer_)[2];
-  if (whole)
-    parts.push_back(buffer_);
-  else
-    for (const auto& range : move.kept) {
-      CULPRIT_TRY(parts.emplace_back(), backend.slice(buffer_, 2, range.begin, range.end));
-    }
+  CULPRIT_TRY(auto parts, slices(backend, move.kept));
   if (!move.in_place) parts.push_back(x);
   if (move.spare > 0) {
-    auto shape = backend.shape(x);
-    shape[2] = move.spare;
-    CULPRIT_TRY(parts.emplace_back(), backend.zeros(shape, dtype_));
+    CULPRIT_TRY(parts.emplace_back(), spare(backend, backend.shape(x), move.spare));
   }
   buffer_ = parts[0];
   if (parts.size() > 1) {
@@ -76,6 +81,10 @@ Result<void> KvCache::trim(Backend& backend, std::int64_t tokens) {
   CULPRIT_CHECK(layout_.trim(tokens));
   if (capacity() < backend.shape(buffer_)[2]) {
     CULPRIT_TRY(buffer_, backend.slice(buffer_, 2, 0, capacity()));
+  }
+  if (poison_ && length() < capacity()) {
+    CULPRIT_TRY(const auto dead, spare(backend, backend.shape(buffer_), tokens));
+    CULPRIT_TRY(buffer_, backend.slice_update(buffer_, dead, 2, length()));
   }
   return show_live(backend);
 }

@@ -7,7 +7,8 @@ namespace culprit::kit {
 
 class KvCache {
  public:
-  KvCache(CacheSpec spec, DType dtype) : layout_(spec), dtype_(dtype) {}
+  /// `poison`: spare slots hold NaN instead of 0.
+  KvCache(CacheSpec spec, DType dtype, bool poison = false) : layout_(spec), dtype_(dtype), poison_(poison) {}
 
   /// Takes x [row, kv_head, token, channel] in and returns what attention reads: slots() says which tokens these are.
   /// concat: the live slots and x, concatenated. padded: a buffer that grows by multiples of 256 slots; the first update is stored as it
@@ -30,11 +31,14 @@ class KvCache {
   [[nodiscard]] std::int64_t capacity() const { return static_cast<std::int64_t>(layout_.slots().size()); }
 
  private:
+  [[nodiscard]] Result<Array> spare(Backend& backend, Shape shape, std::int64_t slots) const;
+  [[nodiscard]] Result<std::vector<Array>> slices(Backend& backend, const std::vector<SlotRange>& ranges) const;
   [[nodiscard]] Result<Array> pick(Backend& backend, const std::vector<SlotRange>& ranges) const;
   [[nodiscard]] Result<void> show_live(Backend& backend);
 
   CacheLayout layout_;
   DType dtype_;
+  bool poison_;
   Array buffer_, live_;
   std::vector<std::int64_t> read_slots_;
   std::vector<SlotRange> settled_;  // of what the last update returned: what stayed; empty: all

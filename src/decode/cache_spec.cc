@@ -106,8 +106,9 @@ void CacheContent::feed(std::int64_t tokens) {
 }
 
 Result<void> CacheContent::take_back(std::int64_t tokens) {
+  if (tokens == 0) return {};
   const auto count = static_cast<std::int64_t>(held_.size());
-  const bool at_end = tokens <= count && (tokens == 0 || held_[static_cast<std::size_t>(count - tokens)] == next_ - tokens);
+  const bool at_end = tokens <= count && held_[static_cast<std::size_t>(count - tokens)] == next_ - tokens;
   const bool whole = spec_.kind != CacheKind::rotating || count == next_;
   if (!at_end || !whole)
     return fail("not-supported", fmt::format("the cache {} has dropped tokens, so it cannot take {} back", spec_.text(), tokens));

@@ -31,6 +31,8 @@ class CacheContent {
  public:
   explicit CacheContent(CacheSpec spec) : spec_(spec) {}
 
+  /// A fresh cache.
+  void clear() { *this = CacheContent(spec_); }
   /// Feeds the next `tokens`. Attention reads read() then.
   ///   concat, padded: all.
   ///   rotating: one token takes the place of the oldest that need not be kept, when `size` are held. Several are appended to the latest

@@ -113,13 +113,13 @@ Result<Array> moved_cache(const Node& node, const Array& x, const NodeContext& c
     for (std::int64_t slot = 0; slot < slots; ++slot) {
       const auto r = static_cast<std::size_t>(row);
       const auto position = context.at.slot[r][static_cast<std::size_t>(slot)];
-      if (position < 0) continue;
       const auto& fed = context.at.position[r];
       const auto& held = context.cache_slot[r];
-      const auto token = std::find(fed.begin(), fed.end(), position) - fed.begin();
-      const auto old = std::find(held.begin(), held.end(), position) - held.begin();
-      const bool is_new = token < x.shape[2];
-      if (!is_new && old == before) return misfit(node, fmt::format("position {} is neither new nor in the cache", position));
+      const auto appended = slot - (slots - x.shape[2]);  // padding is appended, and stays where it is
+      const auto token = position < 0 ? appended : std::find(fed.begin(), fed.end(), position) - fed.begin();
+      const auto old = position < 0 ? slot : std::find(held.begin(), held.end(), position) - held.begin();
+      const bool is_new = token >= 0 && token < x.shape[2];
+      if (!is_new && old >= before) return misfit(node, fmt::format("position {} is neither new nor in the cache", position));
       for (std::int64_t head = 0; head < heads; ++head) {
         const auto* from = is_new ? &x.values[static_cast<std::size_t>(((row * heads + head) * x.shape[2] + token) * channels)]
                                   : &cached[static_cast<std::size_t>(((row * heads + head) * before + old) * channels)];

@@ -206,6 +206,7 @@ Json to_json(const RunPlan& plan) {
           {"reprefill", plan.reprefill},
           {"drafts", std::move(drafts)},
           {"cache", plan.cache},
+          {"poison", plan.poison},
           {"variants", std::move(variants)},
           {"capture", plan.capture},
           {"capture_steps", plan.capture_steps},
@@ -227,6 +228,7 @@ Result<RunPlan> run_plan_from_json(const Json& json) {
       .required("chunks", plan.chunks)
       .optional("reprefill", plan.reprefill)
       .optional("cache", plan.cache)
+      .optional("poison", plan.poison)
       .optional("variants", plan.variants)
       .optional("capture", plan.capture)
       .optional("capture_steps", plan.capture_steps)

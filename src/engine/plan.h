@@ -57,6 +57,7 @@ struct RunPlan {
   bool reprefill = false;                   // step s feeds the first chunks[0]+..+chunks[s] tokens into a fresh cache
   std::vector<Draft> drafts;                // at most one a step
   std::string cache = "concat";             // CacheSpec
+  bool poison = false;                      // spare slots of a cache hold NaN, so that reading one shows
   std::map<std::string, std::string>
       variants;  // "rope": "fused"|"composed"; "rope.rank": "4"|"3"; "rope.offset": "scalar"|"per_row"; "linear": "dense"|"quantized"; ...
   std::vector<std::string> capture = {"**"};  // tap globs

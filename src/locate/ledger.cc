@@ -58,6 +58,7 @@ std::map<std::string, std::string> factors(const Entry& entry) {
   }
   out["position base"] = std::to_string(plan.position_base);
   out["cache"] = plan.cache;
+  out["spare slots"] = plan.poison ? "NaN" : "0";
   for (const auto& [op, variant] : plan.variants) out["variant " + op] = variant;
   std::vector<std::string> interventions, faults;
   for (const auto& intervention : plan.interventions) interventions.push_back(text_of(intervention));

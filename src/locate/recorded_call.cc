@@ -42,6 +42,9 @@ bool holds_earlier(const Coordinates& at) { return !at.slot.empty() && static_ca
 Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Trace& trace, int step, const Node& node) {
   const auto* output = trace.find(step, node.output);
   if (output == nullptr) return fail("tap-unknown", fmt::format("{} was not recorded at step {}", node.output, step));
+  CULPRIT_TRY(const auto plan_json, get_field<Json>(trace.header(), "plan", "trace header"));
+  CULPRIT_TRY(auto plan, run_plan_from_json(plan_json));
+  const double spare = plan.poison ? std::numeric_limits<double>::quiet_NaN() : 0.0;
   OpCall call;
   call.node = &node;
   call.dtype = output->layout.dtype;
@@ -51,13 +54,11 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
     CULPRIT_TRY(auto values, trace.tensor(*record));
     const auto* producer = model.graph().find(name);
     const bool is_cache = producer != nullptr && producer->op == Op::cache_write;
-    call.inputs.push_back(with_layout(values, record->layout, is_cache ? 0.0 : std::numeric_limits<double>::quiet_NaN()));
+    call.inputs.push_back(with_layout(values, record->layout, is_cache ? spare : std::numeric_limits<double>::quiet_NaN()));
   }
   call.context.facts = &model.facts();
   call.context.dtype = call.dtype;
   call.context.at = output->at;
-  CULPRIT_TRY(const auto plan_json, get_field<Json>(trace.header(), "plan", "trace header"));
-  CULPRIT_TRY(auto plan, run_plan_from_json(plan_json));
   if (node.op == Op::embedding) {
     CULPRIT_TRY(call.context.tokens, tokens_at(plan, step, output->at));
   }
