@@ -128,9 +128,8 @@ TEST_F(CacheKinds, WhatWasTakenBackIsGone) {
 // INV-2: the next position never decreases but by what is taken back.
 TEST_F(CacheKinds, APositionThatGoesBackIsFound) {
   const auto plan = plan_of("concat", {2, 1, 1});
-  const std::vector<Step> steps = {{{0, 1}, {10, 11}, {0, 1}, {10, 11}},
-                                   {{2}, {12}, {0, 1, 2}, {10, 11, 12}},
-                                   {{2}, {13}, {0, 1, 2}, {10, 11, 13}}};
+  const std::vector<Step> steps = {
+      {{0, 1}, {10, 11}, {0, 1}, {10, 11}}, {{2}, {12}, {0, 1, 2}, {10, 11, 12}}, {{2}, {13}, {0, 1, 2}, {10, 11, 13}}};
   const auto audits = audited(plan, steps);
   EXPECT_EQ(audits[1].judgement, Judgement::within);
   EXPECT_EQ(audits[2].judgement, Judgement::corruption);

@@ -47,6 +47,7 @@ Result<Asked> asked_from(const Arguments& arguments, const fs::path& model) {
   CULPRIT_TRY(run.chunks, parse_chunks(arguments.value_or("chunks", "incremental"), static_cast<std::size_t>(length_of(run))));
   run.reprefill = arguments.has("reprefill");
   run.cache = arguments.value_or("cache", run.cache);
+  run.poison = arguments.has("poison");
   for (const auto& text : arguments.values("variant")) CULPRIT_CHECK(add_variant(text, run.variants));
   if (arguments.has("capture")) run.capture = arguments.values("capture");
   if (const auto steps = arguments.value("steps")) {
@@ -136,6 +137,7 @@ const Verb kRun = {
                 {.name = "cache",
                  .placeholder = "KIND",
                  .help = "concat (default), padded, rotating:size=N,keep=N or sink_window:sink=N,window=N"},
+                {.name = "poison", .placeholder = "", .help = "spare slots of the cache hold NaN"},
                 {.name = "variant",
                  .placeholder = "OP=NAME",
                  .help = "how an op is computed: rope=composed, rope.rank=3, linear=quantized",

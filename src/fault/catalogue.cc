@@ -18,11 +18,13 @@ std::span<const FaultEntry> fault_catalogue() {
       entries::f04_batch_zero_for_all(),
       entries::f05_query_position_advanced(),
       entries::f06_write_slot_late(),
+      entries::f07_shared_positions(),
       entries::f08_decode_position_reset(),
       entries::f09_rotary_table(),
       entries::f11_window(),
       entries::f12_causal_mask(),
       entries::f22_kv_heads_tiled(),
+      entries::f23_draft_stays(),
   };
   return kEntries;
 }

@@ -9,11 +9,13 @@ FaultEntry f02_view_read_as_dense();
 FaultEntry f04_batch_zero_for_all();
 FaultEntry f05_query_position_advanced();
 FaultEntry f06_write_slot_late();
+FaultEntry f07_shared_positions();
 FaultEntry f08_decode_position_reset();
 FaultEntry f09_rotary_table();
 FaultEntry f11_window();
 FaultEntry f12_causal_mask();
 FaultEntry f22_kv_heads_tiled();
+FaultEntry f23_draft_stays();
 
 // Pieces that entries share.
 
