@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/test_dir.h"
+#include "decode/architecture.h"
 #include "decode/model.h"
 #include "decode/model_folder.h"
 #include "format/safetensors.h"
@@ -25,7 +26,7 @@ class Find : public testing::Test {
   }
   Verdict find_with(const std::vector<std::string>& faults, DType dtype = DType::f32, std::uint64_t seed = 1,
                     RopePairing pairing = RopePairing::half) {
-    RandomModel random{.facts = tiny_llama_facts(), .seed = seed};
+    RandomModel random{.facts = find_architecture(architecture_)->tiny(), .seed = seed};
     random.facts.rope.pairing = pairing;
     const auto folder = dir_.path() / "model";
     EXPECT_TRUE(write_random_model(folder, random));
@@ -64,6 +65,7 @@ class Find : public testing::Test {
     ASSERT_TRUE(write_safetensors(file, tensors));
   }
   bool twin_tokens_ = false;
+  std::string_view architecture_ = "llama";
   TestDir dir_;
   EngineInfo engine_;
 };
@@ -150,6 +152,27 @@ TEST_F(Find, RaisesNothingWithoutAFault) {
       EXPECT_EQ(verdict.exit_code(), 0);
       EXPECT_FALSE(verdict.audited.empty());
     }
+}
+
+TEST_F(Find, RaisesNothingOnAnyArchitecture) {
+  for (const auto* architecture : architectures()) {
+    architecture_ = architecture->name;
+    const auto verdict = find_with({}, DType::bf16);
+    EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+    EXPECT_TRUE(verdict.defects.empty());
+  }
+}
+
+TEST_F(Find, AWindowTooWideIsProvedOnTheLayersThatSlide) {
+  architecture_ = "gemma3";
+  for (const char* fault : {"F11:window=plus_one", "F11:window=none"}) {
+    const auto verdict = find_with({fault}, DType::bf16);
+    ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+    EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+    EXPECT_EQ(verdict.defects[0].fault, fault);
+    EXPECT_EQ(verdict.defects[0].taps, (std::vector<std::string>{"attn"}));
+    EXPECT_NE(verdict.defects[0].condition.find("layer in {0, 1, 3}"), std::string::npos) << verdict.defects[0].condition;
+  }
 }
 
 TEST_F(Find, NearTiesOfTheArgmaxRaiseNothing) {

@@ -167,6 +167,11 @@ TEST_P(HfLlama, ReadsRopeInBothSpellings) {
   spelled_new.erase("rope_scaling");
   spelled_new.erase("rope_theta");
   EXPECT_EQ(facts_with(spelled_new), to_json(facts));
+  auto both = spelled_new;
+  both["rope_scaling"] = old["rope_scaling"];
+  EXPECT_EQ(facts_with(both), to_json(facts));
+  both["rope_scaling"]["factor"] = 4;
+  EXPECT_NE(error_with(both).message.find("rope_scaling"), std::string::npos);
   spelled_new["rope_theta"] = 10000;
   EXPECT_NE(error_with(spelled_new).message.find("rope_theta"), std::string::npos);
   auto type = old;
@@ -284,7 +289,7 @@ TEST_P(HfMistral, SlidesOnAllLayersOrOnThoseOfTheList) {
   write(GetParam()->tiny());
   auto json = config();
   json["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
-  EXPECT_EQ(facts_with(json)["window"], 5);
+  EXPECT_EQ(facts_with(json)["window"], 4);
   EXPECT_EQ(facts_with(json)["full_every"], 2);
   json["layer_types"] = {"full_attention", "full_attention", "sliding_attention"};
   EXPECT_NE(error_with(json).message.find("layer_types"), std::string::npos);

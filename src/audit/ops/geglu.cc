@@ -15,7 +15,7 @@ double sech_squared(double x) {
 
 // y = g / 2 (1 + tanh z) h with z = k (g + a g^3). Inside, z errs by 8 v relative: the cube (2), both constants, both products and the sum,
 // whose terms have one sign. The derivative of tanh falls with |z|, so tanh errs by at most |z| d sech^2(|z| (1 - d)) where z errs by d,
-// and by 4 v |tanh z| of its own (1.5 v on the engines measured). For negative z the sum 1 + tanh z cancels, so that error is absolute: it
+// and by 4 v |tanh z| of its own (2.7 v measured on MLX 0.32.4). For negative z the sum 1 + tanh z cancels, so that error is absolute: it
 // is what |g h / 2| scales. The sum and its product with g are within 4 v. Then two roundings to the dtype: of gelu(g), and of its product
 // with h.
 //

@@ -46,11 +46,13 @@ RopeFacts local_rope(const Facts& facts, double base) {
 // the 27B, which is the one with 62 layers. Norm weights are stored with their + 1 added; channels pair as in Hugging Face's checkpoints.
 Result<Facts> read_gguf(const Gguf& file) {
   CULPRIT_TRY(auto facts, gguf::read_facts(file, kGemma3.name, RopePairing::half));
-  CULPRIT_TRY(facts.window, gguf::count(file, "gemma3.attention.sliding_window"));
-  facts.full_every = kFullEvery;
+  CULPRIT_CHECK(gguf::optional_count(file, "gemma3.attention.sliding_window", facts.window));
   double local_base = kLocalBase;
   CULPRIT_CHECK(gguf::optional_number(file, "gemma3.rope.freq_base_swa", local_base));
-  facts.rope_local = local_rope(facts, local_base);
+  if (facts.window > 0) {
+    facts.full_every = kFullEvery;
+    facts.rope_local = local_rope(facts, local_base);
+  }
   constexpr int kLayersOf27B = 62;
   facts.query_pre_attn_scalar = facts.layers == kLayersOf27B ? facts.hidden / facts.heads : facts.head_channels;
   CULPRIT_CHECK(gguf::optional_number(file, "gemma3.final_logit_softcapping", facts.logit_softcap));
@@ -85,7 +87,7 @@ Result<Facts> read_hf(const HfConfig& config) {
   facts.rope = global;
   CULPRIT_TRY(const double local_base, config.number("rope_local_base_freq", kLocalBase));
   auto local = local_rope(facts, local_base);
-  if (config.has("rope_parameters")) {
+  if (const auto* parameters = config.find("rope_parameters"); parameters != nullptr && parameters->contains("sliding_attention")) {
     CULPRIT_TRY(local, read_rope(config, facts.head_channels, kLocalBase, "sliding_attention"));
     if (config.has("rope_local_base_freq")) CULPRIT_CHECK(config.expect("rope_local_base_freq", local.base));
   }
@@ -97,7 +99,7 @@ Json write_hf(const Facts& facts) {
   auto config = write_facts(facts, kGemma3.hf_type, kGemma3.hf_class);
   config.erase("hidden_act");
   config["hidden_activation"] = "gelu_pytorch_tanh";
-  config["query_pre_attn_scalar"] = facts.query_pre_attn_scalar > 0 ? facts.query_pre_attn_scalar : facts.head_channels;
+  config["query_pre_attn_scalar"] = whole(facts.query_pre_attn_scalar > 0 ? facts.query_pre_attn_scalar : facts.head_channels);
   config["sliding_window"] = facts.window;
   config["sliding_window_pattern"] = facts.full_every;
   config["layer_types"] = layer_types(facts);
@@ -119,7 +121,7 @@ Facts tiny() {
   facts.norm_unit_offset = true;
   facts.tied_head = true;
   facts.query_pre_attn_scalar = 24;
-  facts.window = 5;
+  facts.window = 4;
   facts.full_every = 3;
   facts.rope.base = 1e6;
   facts.rope.scaling = RopeScaling::linear;

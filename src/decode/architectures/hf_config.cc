@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/fields.h"
 
 namespace culprit {
@@ -85,6 +87,13 @@ Result<RopeFacts> read_rope(const HfConfig& config, int dims, double base, const
     CULPRIT_TRY(rope.base, parameters.number("rope_theta", base));
     if (layer_type.empty() && config.has("rope_theta")) CULPRIT_CHECK(config.expect("rope_theta", rope.base));
     CULPRIT_CHECK(read_scaling(parameters, rope));
+    if (!layer_type.empty() || !config.has("rope_scaling")) return rope;
+    RopeFacts old = rope;
+    old.scaling = RopeScaling::none;
+    CULPRIT_TRY(const auto scaling, config.object("rope_scaling"));
+    CULPRIT_CHECK(read_scaling(scaling, old));
+    if (old.scaling != rope.scaling || (rope.scaling != RopeScaling::none && old.factor != rope.factor))
+      return config.unsupported("rope_scaling", "it contradicts rope_parameters");
     return rope;
   }
   CULPRIT_TRY(rope.base, config.number("rope_theta", base));
@@ -167,6 +176,11 @@ Json layer_types(const Facts& facts) {
   return types;
 }
 
+Json whole(double value) {
+  const auto rounded = std::llround(value);
+  return static_cast<double>(rounded) == value ? Json(rounded) : Json(value);
+}
+
 Json write_facts(const Facts& facts, std::string_view model_type, std::string_view model_class) {
   Json scaling;
   if (facts.rope.scaling == RopeScaling::linear) scaling = {{"rope_type", "linear"}, {"factor", facts.rope.factor}};
@@ -175,7 +189,7 @@ Json write_facts(const Facts& facts, std::string_view model_type, std::string_vi
                {"factor", facts.rope.factor},
                {"low_freq_factor", facts.rope.low_frequency_factor},
                {"high_freq_factor", facts.rope.high_frequency_factor},
-               {"original_max_position_embeddings", facts.rope.original_context}};
+               {"original_max_position_embeddings", whole(facts.rope.original_context)}};
   return {{"architectures", {model_class}},
           {"model_type", model_type},
           {"num_hidden_layers", facts.layers},

@@ -46,8 +46,8 @@ struct HfDefaults {
 };
 
 /// Counts, norm, head, and rope (rope_theta with rope_scaling, or rope_parameters) in the pairing `half` of all Hugging Face checkpoints.
-/// `rope_key`: of the rope parameters inside rope_parameters that are meant; empty for those themselves.
 [[nodiscard]] Result<Facts> read_facts(const HfConfig& config, std::string_view architecture, const HfDefaults& defaults);
+/// `layer_type`: whose parameters inside rope_parameters are meant, where these are by type of layer.
 [[nodiscard]] Result<RopeFacts> read_rope(const HfConfig& config, int dims, double base, const std::string& layer_type = {});
 /// Sets window and full_every from layer_types, where there are any, with `window` for those that slide. What the facts say already must
 /// agree.
@@ -57,6 +57,8 @@ struct HfDefaults {
 
 /// The config that read_facts reads.
 [[nodiscard]] Json write_facts(const Facts& facts, std::string_view model_type, std::string_view model_class);
+/// A number as transformers wants its counts: without a fraction where there is none.
+[[nodiscard]] Json whole(double value);
 /// layer_types: one text for each layer.
 [[nodiscard]] Json layer_types(const Facts& facts);
 

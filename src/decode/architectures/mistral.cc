@@ -39,7 +39,7 @@ Json write_hf(const Facts& facts) {
 Facts tiny() {
   auto facts = tiny_llama_facts();
   facts.architecture = kMistral.name;
-  facts.window = 5;
+  facts.window = 4;
   return facts;
 }
 }  // namespace

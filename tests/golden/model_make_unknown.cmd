@@ -1,0 +1,1 @@
+$CULPRIT model make gema3 --out in
