@@ -128,20 +128,21 @@ TEST_P(Schedules, DraftsThatAreTakenBackChangeNothing) {
 TEST_P(Schedules, ShorterRowsArePaddedOnTheLeft) {
   TestEngine engine(GetParam());
   auto plan = three_rows({2, 1, 3, 1});
-  plan.position_base = 5;
+  plan.position_base = GetParam() == DType::f32 ? 0 : 5;
+  const auto base = plan.position_base;
   const auto equal = engine.run(plan);
   for (std::size_t row = 1; row < 3; ++row) plan.sequences[row].resize(7 - 2 * row);
   for (const auto* cache : {"concat", "padded", "sink_window:sink=3,window=4"}) {
     plan.cache = cache;
     const auto padded = engine.run(plan);
     const auto* record = padded.find(1, "layers.0.k_cache");
-    EXPECT_EQ(record->at.slot, (std::vector<std::vector<std::int64_t>>{{5, 6, 7}, {-1, -1, 5}, {-1, -1, -1}}));
-    EXPECT_EQ(record->at.position, (std::vector<std::vector<std::int64_t>>{{7}, {5}, {3}}));
+    EXPECT_EQ(record->at.slot, (std::vector<std::vector<std::int64_t>>{{base, base + 1, base + 2}, {-1, -1, base}, {-1, -1, -1}}));
+    EXPECT_EQ(record->at.position, (std::vector<std::vector<std::int64_t>>{{base + 2}, {base}, {base - 2}}));
     for (const auto& tap : kTaps) {
       const auto expected = by_token(equal, tap), actual = by_token(padded, tap);
       int compared = 0;
       for (const auto& [place, values] : actual) {
-        if (place.second < 5) continue;
+        if (place.second < base) continue;
         EXPECT_EQ(values, expected.at(place)) << tap;
         ++compared;
       }
@@ -150,8 +151,31 @@ TEST_P(Schedules, ShorterRowsArePaddedOnTheLeft) {
   }
 }
 
-// A ring that drops tokens: a layer whose window is no larger than it sees no difference; one without a window does.
-TEST_P(Schedules, ARingThatDropsTokensIsAsGoodAsAWindow) {
+TEST_P(Schedules, RecomputingACallFromItsCoordinatesGivesItBack) {
+  TestEngine engine(GetParam());
+  auto plan = three_rows({2, 1, 3, 1, 1});
+  const auto changed = [&](RunPlan other) {
+    const auto plain = engine.run(other);
+    for (const auto* tap : {"layers.*.?_cache", "layers.*.attn", "layers.*.?_rope"})
+      other.interventions.push_back({.kind = Intervention::Kind::exact, .tap = tap});
+    return differing(plain, engine.run(other));
+  };
+  for (const auto* cache : {"concat", "padded", "rotating:size=3,keep=1", "sink_window:sink=1,window=2"}) {
+    plan.cache = cache;
+    EXPECT_EQ(changed(plan), std::vector<std::string>{}) << cache;
+  }
+  plan.cache = "padded";
+  plan.drafts = {{.step = 1, .tokens = {{5, 6}, {6, 7}, {7, 8}}}};
+  EXPECT_EQ(changed(plan), std::vector<std::string>{}) << "with a draft";
+  for (const std::int64_t base : {0, 257}) {
+    plan.position_base = base;
+    plan.sequences[1].resize(6);
+    plan.sequences[2].resize(3);
+    EXPECT_EQ(changed(plan), std::vector<std::string>{}) << "padded from " << base;
+  }
+}
+
+TEST_P(Schedules, ARingThatDropsTokensIsOneOfItsOwnKindOnly) {
   TestEngine engine(GetParam());
   auto plan = three_rows({1, 1, 1, 1, 1, 1, 1});
   const auto concat = engine.run(plan);
