@@ -1,12 +1,23 @@
 #include "arm/align.h"
 
+#include "engine/plan.h"
+
 namespace culprit {
+
+std::map<int, std::size_t> drafted_tokens(const Trace& trace) {
+  std::map<int, std::size_t> drafted;
+  const auto json = trace.header().find("plan");
+  if (json == trace.header().end()) return drafted;
+  const auto plan = run_plan_from_json(*json);
+  if (!plan) return drafted;
+  for (const auto& draft : plan->drafts)
+    if (!draft.tokens.empty()) drafted[draft.step] = draft.tokens[0].size();
+  return drafted;
+}
 
 std::map<TokenKey, Place> places(const Trace& trace, const std::string& tap, int copy) {
   std::map<TokenKey, Place> found;
-  std::map<int, std::size_t> drafted;  // by step
-  for (const auto& draft : trace.header().value(Json::json_pointer("/plan/drafts"), Json::array()))
-    drafted[draft.at("step").get<int>()] = draft.at("tokens").at(0).size();
+  const auto drafted = drafted_tokens(trace);
   for (const auto& record : trace.records()) {
     if (record.tap != tap) continue;
     const auto taken_back = drafted.contains(record.step) ? drafted.at(record.step) : 0;

@@ -66,6 +66,11 @@ Result<AuditedTrace> audited_trace(const Trace& trace) {
   AuditedTrace audited{&trace, {}};
   CULPRIT_TRY(const auto plan, get_field<Json>(trace.header(), "plan", "trace header"));
   CULPRIT_TRY(audited.plan, run_plan_from_json(plan));
+  CULPRIT_CHECK(validate(audited.plan));
+  for (const auto& record : trace.records())
+    if (record.step >= static_cast<int>(audited.plan.chunks.size()))
+      return fail("trace-invalid", fmt::format("{} has step {}, the plan {} steps", record.tap, record.step, audited.plan.chunks.size()),
+                  trace.folder().string());
   return audited;
 }
 
