@@ -101,26 +101,27 @@ TEST_P(PlantedFault, IsLocatedExplainedAndProved) {
 const std::vector<std::string> kQK = {"k_rope", "q_rope"};
 const std::vector<std::string> kCaches = {"k_cache", "v_cache"};
 
-INSTANTIATE_TEST_SUITE_P(Catalogue, PlantedFault,
-                         testing::Values(Planted{"F01:content=input", "rope", kQK, "index of dimension 0 > 0"},
-                                         Planted{"F01:content=zero", "rope", kQK, "index of dimension 0 > 0"},
-                                         Planted{"F01:content=stale", "rope", kQK, "index of dimension 0 > 0"},
-                                         Planted{"F01:content=nan", "rope", kQK, "index of dimension 0 > 0"},
-                                         Planted{"F01:content=zero", "rope", kQK, "L = 1", DType::bf16},
-                                         Planted{"F04:tokens=any", "sdpa", {"attn"}, "row > 0"},
-                                         Planted{"F04:tokens=one", "sdpa", {"attn"}, "L = 1"}, Planted{"F05", "rope", {"q_rope"}, ""},
-                                         Planted{"F06:content=zero", "cache_write", kCaches, "cache not empty"},
-                                         Planted{"F08:position=zero", "rope", kQK, "cache not empty"},
-                                         Planted{"F08:position=cache_length", "rope", kQK, "position base > 0"},
-                                         Planted{"F09:table=dtype", "rope", kQK, "bf16 and position >= ", DType::bf16},
-                                         Planted{"F12:mask=top_left", "sdpa", {"attn"}, "cache not empty"},
-                                         Planted{"F12:mask=none", "sdpa", {"attn"}, ""}, Planted{"F22", "sdpa", {"attn"}, ""}),
-                         [](const auto& planted) {
-                           auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
-                           std::ranges::replace_if(
-                               name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Catalogue, PlantedFault,
+    testing::Values(Planted{"F01:content=input", "rope", kQK, "index of dimension 0 > 0"},
+                    Planted{"F01:content=zero", "rope", kQK, "index of dimension 0 > 0"},
+                    Planted{"F01:content=stale", "rope", kQK, "index of dimension 0 > 0"},
+                    Planted{"F01:content=nan", "rope", kQK, "index of dimension 0 > 0"},
+                    Planted{"F01:content=zero", "rope", kQK, "L = 1", DType::bf16}, Planted{"F04:tokens=any", "sdpa", {"attn"}, "row > 0"},
+                    Planted{"F04:tokens=one", "sdpa", {"attn"}, "L = 1"}, Planted{"F05", "rope", {"q_rope"}, ""},
+                    Planted{"F06:content=zero", "cache_write", kCaches, "cache not empty"},
+                    Planted{"F08:position=zero", "rope", kQK, "cache not empty"},
+                    Planted{"F08:position=cache_length", "rope", kQK, "position base > 0"},
+                    Planted{"F09:table=dtype", "rope", kQK, "bf16 and position >= ", DType::bf16},
+                    Planted{"F12:mask=top_left", "sdpa", {"attn"}, "cache not empty"}, Planted{"F12:mask=none", "sdpa", {"attn"}, ""},
+                    Planted{"F12:mask=no_padding", "sdpa", {"attn"}, "row is padded"}, Planted{"F07", "rope", kQK, "row is padded"},
+                    Planted{"F23", "cache_write", kCaches, "after a draft was taken back"}, Planted{"F22", "sdpa", {"attn"}, ""}),
+    [](const auto& planted) {
+      auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
+      std::ranges::replace_if(
+          name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+      return name;
+    });
 
 TEST_F(Find, AViewReadAsDenseBreaksEachOpThatGetsOne) {
   // RoPE gets a transposed view in a prefill, attention a prefix view of the padded cache.

@@ -36,9 +36,10 @@ struct OpRequest {
   std::vector<std::vector<int>> tokens;  // embedding: [row][token]
   // rope: position of the first token of each row. One element: a scalar offset; more: one per row. Token t is at offset + t.
   std::vector<std::int64_t> offset;
-  // sdpa: tokens of this step sit at the end of the live cache; `causal` is false when there is one token. The cache given is live slots
-  // only. node->window: a token sees so many last slots, its own included; 0: all.
+  // sdpa: which slots a token sees. Without a mask: all up to its own, the step's tokens being the last slots; `causal` is false when there
+  // is one token. With a mask: what it says and nothing else; boolean [row or 1, token, slot]. The node's window is in it.
   bool causal = false;
+  Array mask;
   double scale = 1;
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "decode/facts_json.h"
+#include "engines/kit/attention_mask.h"
 #include "engines/kit/fixups.h"
 #include "engines/kit/kv_cache.h"
 #include "trace/trace.h"
@@ -39,6 +40,7 @@ Result<Array> run_node(Backend& backend, const NodeRun& run) {
   request.tokens = run.tokens;
   request.offset = run.offset;
   request.causal = run.causal;
+  request.mask = run.mask;
   request.scale = attention_scale(*run.facts);
   CULPRIT_TRY(auto output, backend.apply(request));
   if (collapsed) return backend.reshape(output, shape);
@@ -52,6 +54,7 @@ Result<Array> run_node(Backend& backend, const NodeRun& run) {
 
 namespace {
 
+constexpr int kPaddingToken = 0;
 constexpr std::string_view kQuantized = "quantized";  // the variant that takes packed weights
 
 /// One run: the state that lives from step to step.
@@ -63,7 +66,7 @@ class Runner {
   Result<void> check() {
     CULPRIT_CHECK(validate(plan_));
     CULPRIT_CHECK(validate_tokens(plan_, facts().vocabulary));
-    CULPRIT_TRY(cache_kind_, parse_cache_kind(plan_.cache));
+    CULPRIT_TRY(cache_, CacheSpec::parse(plan_.cache));
     for (const auto& setting : plan_.variants) {
       const std::string &key = setting.first, &value = setting.second;  // clang 14 has no lambdas over structured bindings
       if (key == "rope.rank" && (value == "3" || value == "4")) continue;
@@ -100,22 +103,19 @@ class Runner {
 
   Result<RunOutcome> run(TraceWriter& trace, const std::function<void(int)>& on_step) {
     RunOutcome outcome;
-    int fed = 0;
+    layout_ = CacheLayout(cache_);
     for (int step = 0; step < static_cast<int>(plan_.chunks.size()); ++step) {
-      const int chunk = plan_.chunks[static_cast<std::size_t>(step)];
       if (plan_.reprefill) {
         caches_.clear();
-        cached_ = 0;
-        begin_ = 0;
-        end_ = fed + chunk;
-      } else {
-        begin_ = fed;
-        end_ = fed + chunk;
-        cached_ = fed;
+        layout_ = CacheLayout(cache_);
       }
-      fed += chunk;
+      draft_ = draft_at(plan_, step);
+      drafted_ = draft_ == nullptr ? 0 : static_cast<int>(draft_->tokens[0].size());
+      begin_ = static_cast<int>(layout_.next());
+      end_ = fed_through(plan_, step);
       CULPRIT_TRY(auto argmax, run_step(step, trace));
       outcome.argmax.push_back(std::move(argmax));
+      CULPRIT_CHECK(take_draft_back());
       CULPRIT_CHECK(trace.end_step());
       ++outcome.steps;
       if (on_step) on_step(step);
@@ -151,23 +151,69 @@ class Runner {
     return offered.empty() ? std::string("default") : offered.front();
   }
 
+  /// Position of a row's token by its number in the order of feeding; padding has those before the first token's.
+  std::int64_t position(std::size_t row, std::int64_t number) const { return plan_.position_base + number - padding_of(plan_, row); }
+
+  /// Of this step, whose tokens `layout_` holds.
   Coordinates coordinates() const {
     Coordinates at;
-    const auto slots_begin = begin_ - cached_;
     for (std::size_t row = 0; row < plan_.sequences.size(); ++row) {
       at.sequence.push_back(plan_.sequence_ids.empty() ? static_cast<int>(row) : plan_.sequence_ids[row]);
       auto& positions = at.position.emplace_back();
-      auto& slots = at.slot.emplace_back();
-      for (int i = slots_begin; i < end_; ++i) slots.push_back(plan_.position_base + i);
-      for (int i = begin_; i < end_; ++i) positions.push_back(plan_.position_base + i);
+      for (int i = begin_; i < end_ + drafted_; ++i) positions.push_back(position(row, i));
+      at.slot.push_back(positions_of(layout_.live_slots(), row));
     }
     return at;
   }
 
-  Result<Array> run_op(const Node& node, int step, const std::vector<std::vector<int>>& tokens) {
-    if (node.op == Op::cache_write)
-      return caches_.try_emplace(node.output, cache_kind_, weights_.plan().dtype)
-          .first->second.update(backend_, values_.at(node.inputs[0]));
+  /// Positions of cache slots that hold the tokens with these numbers; -1 where that is padding.
+  std::vector<std::int64_t> positions_of(const std::vector<std::int64_t>& numbers, std::size_t row) const {
+    std::vector<std::int64_t> positions;
+    for (const auto number : numbers) positions.push_back(number < padding_of(plan_, row) ? -1 : position(row, number));
+    return positions;
+  }
+
+  std::vector<std::vector<int>> tokens_of_step() const {
+    std::vector<std::vector<int>> tokens;
+    for (std::size_t row = 0; row < plan_.sequences.size(); ++row) {
+      auto& ids = tokens.emplace_back();
+      const int padding = padding_of(plan_, row);
+      for (int i = begin_; i < end_; ++i)
+        ids.push_back(i < padding ? kPaddingToken : plan_.sequences[row][static_cast<std::size_t>(i - padding)]);
+      if (draft_ != nullptr) ids.insert(ids.end(), draft_->tokens[row].begin(), draft_->tokens[row].end());
+    }
+    return tokens;
+  }
+
+  Result<void> take_draft_back() {
+    if (drafted_ == 0) return {};
+    CULPRIT_CHECK(layout_.trim(drafted_));
+    for (auto& [tap, cache] : caches_) {
+      CULPRIT_CHECK(cache.trim(backend_, drafted_));
+      CULPRIT_CHECK(check_cache(tap, cache, cache.live(), layout_.live_slots()));
+    }
+    return {};
+  }
+
+  /// Every layer's cache holds what the step's coordinates say, and as many slots of it.
+  Result<void> check_cache(const std::string& tap, const KvCache& cache, const Array& held, const std::vector<std::int64_t>& slots) const {
+    const auto length = held == nullptr ? 0 : backend_.shape(held)[2];
+    if (cache.layout().next() == layout_.next() && length == static_cast<std::int64_t>(slots.size())) return {};
+    return fail("engine-error",
+                fmt::format("the cache should hold {} slots up to token {}, and holds {} up to token {}", slots.size(), layout_.next(),
+                            length, cache.layout().next()),
+                tap);
+  }
+
+  bool per_row_offset() const { return variant_value("rope.offset") == "per_row" || has_padding(plan_); }
+
+  Result<Array> run_op(const Node& node, int step, const std::vector<std::vector<int>>& tokens, const Coordinates& at) {
+    if (node.op == Op::cache_write) {
+      auto& cache = caches_.try_emplace(node.output, cache_, weights_.plan().dtype, plan_.poison).first->second;
+      CULPRIT_TRY(auto read, cache.update(backend_, values_.at(node.inputs[0])));
+      CULPRIT_CHECK(check_cache(node.output, cache, read, layout_.live_slots()));
+      return read;
+    }
     NodeRun run;
     run.node = &node;
     run.facts = &facts();
@@ -183,16 +229,28 @@ class Runner {
     }
     if (node.op == Op::embedding) run.tokens = tokens;
     if (node.op == Op::rope) {
-      const std::size_t elements = variant_value("rope.offset") == "per_row" ? plan_.sequences.size() : 1;
-      run.offset.assign(elements, plan_.position_base + begin_);
+      const std::size_t elements = per_row_offset() ? plan_.sequences.size() : 1;
+      for (std::size_t row = 0; row < elements; ++row) run.offset.push_back(position(row, begin_));
       run.rank = variant_value("rope.rank") == "3" ? 3 : 4;
     }
-    run.causal = end_ - begin_ > 1;
+    if (node.op == Op::sdpa) {
+      run.causal = at.tokens() > 1;
+      if (!masks_.contains(node.window)) {
+        CULPRIT_TRY(masks_[node.window], attention_mask(backend_, at, node.window));
+      }
+      run.mask = masks_.at(node.window);
+    }
     return run_node(backend_, run);
   }
 
-  // The call as faults and exact interventions need it, on the host. `before` is the live cache before this step's write.
-  Result<OpCall> host_call(const Node& node, int step, const Array& output, const Array& before,
+  /// What a cache holds before a step's write.
+  struct Stored {
+    Array live;
+    std::vector<std::int64_t> slots;
+  };
+
+  // The call as faults and exact interventions need it, on the host.
+  Result<OpCall> host_call(const Node& node, int step, const Array& output, const Stored& before,
                            const std::vector<std::vector<int>>& tokens, const Coordinates& at) {
     OpCall call;
     call.node = &node;
@@ -210,28 +268,31 @@ class Runner {
     if (!node.bias.empty()) {
       CULPRIT_TRY(call.context.bias, weights_.as_used(node.bias, false));
     }
-    if (before != nullptr) {
-      CULPRIT_TRY(call.context.cache, backend_.to_host(before));
+    if (before.live != nullptr) {
+      CULPRIT_TRY(call.context.cache, backend_.to_host(before.live));
+      for (std::size_t row = 0; row < plan_.sequences.size(); ++row) call.context.cache_slot.push_back(positions_of(before.slots, row));
     }
     CULPRIT_TRY(call.result, backend_.to_host(output));
     call.collapsed_rank = variant_value("rope.rank") == "3" ? 3 : 4;
-    call.per_row_offset = variant_value("rope.offset") == "per_row" && plan_.sequences.size() > 1;
+    call.per_row_offset = per_row_offset() && plan_.sequences.size() > 1;
     return call;
   }
 
   Result<std::vector<int>> run_step(int step, TraceWriter& trace) {
-    std::vector<std::vector<int>> tokens;
-    for (const auto& sequence : plan_.sequences) tokens.emplace_back(sequence.begin() + begin_, sequence.begin() + end_);
+    const auto tokens = tokens_of_step();
+    layout_.append(end_ + drafted_ - begin_);
     const auto at = coordinates();
+    masks_.clear();
     values_.clear();
     std::map<std::string, std::string> notes;
     int layer = -1;
     for (const auto& node : graph().nodes()) {
       if (plan_.sync == Sync::each_layer && node.layer != layer) CULPRIT_CHECK(eval_all());
       layer = node.layer;
-      Array before;
-      if (const auto cache = caches_.find(node.output); cache != caches_.end()) before = cache->second.live();
-      CULPRIT_TRY(auto output, run_op(node, step, tokens));
+      Stored before;
+      if (const auto cache = caches_.find(node.output); cache != caches_.end() && fixups_.touches(node, step))
+        before = {cache->second.live(), cache->second.stored_slots()};
+      CULPRIT_TRY(auto output, run_op(node, step, tokens, at));
       if (fixups_.touches(node, step)) {
         CULPRIT_TRY(auto call, host_call(node, step, output, before, tokens, at));
         CULPRIT_TRY(auto fixed, fixups_.apply(call, step));
@@ -247,6 +308,7 @@ class Runner {
       for (const auto& input : node.inputs)
         if (last_use_.at(input) == node.output && !is_captured(input, step)) values_.erase(input);
     }
+    layout_.settle();
     CULPRIT_CHECK(eval_all());
     for (const auto& node : graph().nodes()) {
       if (!is_captured(node.output, step)) continue;
@@ -279,7 +341,8 @@ class Runner {
     CULPRIT_TRY(const auto logits, backend_.to_host(values_.at("logits")));
     std::vector<int> best;
     for (std::int64_t row = 0; row < logits.dim(0); ++row) {
-      const auto last = logits.sliced(0, row, row + 1).sliced(1, logits.dim(1) - 1, logits.dim(1)).values();
+      const auto token = logits.dim(1) - drafted_ - 1;
+      const auto last = logits.sliced(0, row, row + 1).sliced(1, token, token + 1).values();
       best.push_back(first_largest(last));
     }
     return best;
@@ -289,12 +352,16 @@ class Runner {
   WeightSet& weights_;
   const RunPlan& plan_;
   Fixups fixups_;
-  CacheKind cache_kind_ = CacheKind::concat;
+  CacheSpec cache_;
+  CacheLayout layout_{CacheSpec{}};  // of every cache
   std::map<std::string, KvCache> caches_;
+  std::map<int, Array> masks_;                   // of this step, by window
   std::map<std::string, std::string> last_use_;  // of a tap: the last node that takes it
   std::set<std::string> captured_;
-  std::map<std::string, Array> values_;   // outputs of this step by tap
-  int begin_ = 0, end_ = 0, cached_ = 0;  // tokens of the sequences fed at this step; tokens cached before it
+  std::map<std::string, Array> values_;  // outputs of this step by tap
+  int begin_ = 0, end_ = 0;              // tokens fed at this step, by number, without the draft
+  const Draft* draft_ = nullptr;
+  int drafted_ = 0;
 };
 
 }  // namespace

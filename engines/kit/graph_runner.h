@@ -31,6 +31,7 @@ struct NodeRun {
   std::vector<std::vector<int>> tokens;
   std::vector<std::int64_t> offset;
   bool causal = false;
+  Array mask;  // as in OpRequest
   int rank = 4;
 };
 [[nodiscard]] Result<Array> run_node(Backend& backend, const NodeRun& run);

@@ -1,56 +1,92 @@
 #include "engines/kit/kv_cache.h"
 
-#include <fmt/format.h>
+#include <limits>
 
 namespace culprit::kit {
 
-Result<CacheKind> parse_cache_kind(const std::string& name) {
-  if (name == "concat") return CacheKind::concat;
-  if (name == "padded") return CacheKind::padded;
-  return fail("not-supported", fmt::format("there is no cache of kind '{}'; expected concat or padded", name));
+Result<Array> KvCache::spare(Backend& backend, Shape shape, std::int64_t slots) const {
+  shape[2] = slots;
+  if (!poison_) return backend.zeros(shape, dtype_);
+  const std::vector<double> poison(static_cast<std::size_t>(element_count(shape)), std::numeric_limits<double>::quiet_NaN());
+  return backend.from_host(Tensor::from_values(dtype_, shape, poison));
+}
+
+// The whole buffer is no view of itself: engines would read it as one.
+Result<std::vector<Array>> KvCache::slices(Backend& backend, const std::vector<SlotRange>& ranges) const {
+  std::vector<Array> parts;
+  for (const auto& range : ranges) {
+    parts.push_back(buffer_);
+    if (range.begin == 0 && range.end == backend.shape(buffer_)[2]) continue;
+    CULPRIT_TRY(parts.back(), backend.slice(buffer_, 2, range.begin, range.end));
+  }
+  return parts;
+}
+
+Result<Array> KvCache::pick(Backend& backend, const std::vector<SlotRange>& ranges) const {
+  CULPRIT_TRY(const auto parts, slices(backend, ranges));
+  if (parts.size() == 1) return parts[0];
+  return backend.concatenate(parts, 2);
+}
+
+Result<void> KvCache::show_live(Backend& backend) {
+  live_ = buffer_;
+  if (length() < backend.shape(buffer_)[2]) {
+    CULPRIT_TRY(live_, backend.slice(buffer_, 2, 0, length()));
+  }
+  return {};
 }
 
 Result<Array> KvCache::update(Backend& backend, const Array& x) {
-  const auto added = backend.shape(x)[2];
-  if (buffer_ == nullptr) {
-    buffer_ = x;
-    capacity_ = length_ = added;
-    live_ = x;
-    return live_;
+  const auto move = layout_.append(backend.shape(x)[2]);
+  CULPRIT_TRY(auto parts, slices(backend, move.kept));
+  if (!move.in_place) parts.push_back(x);
+  if (move.spare > 0) {
+    CULPRIT_TRY(parts.emplace_back(), spare(backend, backend.shape(x), move.spare));
   }
-  if (kind_ == CacheKind::concat) {
-    const Array parts[] = {buffer_, x};
+  buffer_ = parts[0];
+  if (parts.size() > 1) {
     CULPRIT_TRY(buffer_, backend.concatenate(parts, 2));
-    capacity_ = length_ = length_ + added;
+  }
+  if (move.in_place) {
+    CULPRIT_TRY(buffer_, backend.slice_update(buffer_, x, 2, move.write_at));
+  }
+  CULPRIT_CHECK(show_live(backend));
+  const auto read = live_;
+  read_slots_ = layout_.live_slots();
+  settled_ = layout_.settle();
+  if (!settled_.empty()) {
+    CULPRIT_TRY(buffer_, pick(backend, settled_));
     live_ = buffer_;
-    return live_;
   }
-  if (length_ + added > capacity_) {
-    const auto grown = (added + kStep - 1) / kStep * kStep;
-    auto shape = backend.shape(x);
-    shape[2] = grown - added;
-    CULPRIT_TRY(const auto prefix, backend.slice(buffer_, 2, 0, length_));
-    CULPRIT_TRY(const auto pad, backend.zeros(shape, dtype_));
-    std::vector<Array> parts = {prefix, x};
-    if (shape[2] > 0) parts.push_back(pad);
-    CULPRIT_TRY(buffer_, backend.concatenate(parts, 2));
-    capacity_ = length_ + grown;
-  } else {
-    CULPRIT_TRY(buffer_, backend.slice_update(buffer_, x, 2, length_));
-  }
-  length_ += added;
-  CULPRIT_TRY(live_, backend.slice(buffer_, 2, 0, length_));
-  return live_;
+  return read;
 }
 
-Result<void> KvCache::overwrite(Backend& backend, const Array& live) {
-  if (kind_ == CacheKind::concat || capacity_ == length_) {
-    buffer_ = live_ = live;
+Result<void> KvCache::overwrite(Backend& backend, const Array& read) {
+  if (!settled_.empty()) {
+    buffer_ = read;
+    CULPRIT_TRY(buffer_, pick(backend, settled_));
+    live_ = buffer_;
     return {};
   }
-  CULPRIT_TRY(buffer_, backend.slice_update(buffer_, live, 2, 0));
-  CULPRIT_TRY(live_, backend.slice(buffer_, 2, 0, length_));
-  return {};
+  if (capacity() == length()) {
+    buffer_ = live_ = read;
+    return {};
+  }
+  CULPRIT_TRY(buffer_, backend.slice_update(buffer_, read, 2, 0));
+  return show_live(backend);
+}
+
+Result<void> KvCache::trim(Backend& backend, std::int64_t tokens) {
+  if (tokens == 0) return {};
+  CULPRIT_CHECK(layout_.trim(tokens));
+  if (capacity() < backend.shape(buffer_)[2]) {
+    CULPRIT_TRY(buffer_, backend.slice(buffer_, 2, 0, capacity()));
+  }
+  if (poison_ && length() < capacity()) {
+    CULPRIT_TRY(const auto dead, spare(backend, backend.shape(buffer_), tokens));
+    CULPRIT_TRY(buffer_, backend.slice_update(buffer_, dead, 2, length()));
+  }
+  return show_live(backend);
 }
 
 }  // namespace culprit::kit

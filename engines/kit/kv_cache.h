@@ -1,35 +1,47 @@
 #pragma once
 // A key or value cache of one layer, on the engine's own arrays [row, kv_head, slot, channel].
 #include "engines/kit/backend.h"
+#include "engines/kit/cache_layout.h"
 
 namespace culprit::kit {
 
-enum class CacheKind { concat, padded };
-[[nodiscard]] Result<CacheKind> parse_cache_kind(const std::string& name);
-
 class KvCache {
  public:
-  KvCache(CacheKind kind, DType dtype) : kind_(kind), dtype_(dtype) {}
+  /// `poison`: spare slots hold NaN instead of 0.
+  KvCache(CacheSpec spec, DType dtype, bool poison = false) : layout_(spec), dtype_(dtype), poison_(poison) {}
 
-  /// Appends x [row, kv_head, token, channel] and returns the live view, all slots written so far.
+  /// Takes x [row, kv_head, token, channel] in and returns what attention reads: slots() says which tokens these are.
   /// concat: the live slots and x, concatenated. padded: a buffer that grows by multiples of 256 slots; the first update is stored as it
-  /// is, a later one that does not fit makes a buffer of the live prefix, x, and zeros; one that fits is written in place.
+  /// is, a later one that does not fit makes a buffer of the live prefix, x, and zeros; one that fits is written in place. rotating: several
+  /// tokens are concatenated to the ring in order of time, one is written in place. sink_window: all that is stored and x; what is stored
+  /// after that is cut to sinks and window.
   [[nodiscard]] Result<Array> update(Backend& backend, const Array& x);
-  /// Makes `live` the content of the live slots.
-  [[nodiscard]] Result<void> overwrite(Backend& backend, const Array& live);
-  /// The live view before the next update; nullptr when empty.
+  /// Makes `read` what the last update returned.
+  [[nodiscard]] Result<void> overwrite(Backend& backend, const Array& read);
+  /// Takes the last `tokens` back. Error id: not-supported where tokens that were dropped would have to come back.
+  [[nodiscard]] Result<void> trim(Backend& backend, std::int64_t tokens);
+
+  /// What is stored, before the next update; nullptr when empty. stored_slots() says which tokens these are.
   [[nodiscard]] const Array& live() const { return live_; }
-  [[nodiscard]] std::int64_t length() const { return length_; }
-  [[nodiscard]] std::int64_t capacity() const { return capacity_; }
+  [[nodiscard]] std::vector<std::int64_t> stored_slots() const { return layout_.live_slots(); }
+  /// Numbers, in the order of feeding, of the tokens that the last update returned.
+  [[nodiscard]] const std::vector<std::int64_t>& slots() const { return read_slots_; }
+  [[nodiscard]] const CacheLayout& layout() const { return layout_; }
+  [[nodiscard]] std::int64_t length() const { return layout_.live(); }
+  [[nodiscard]] std::int64_t capacity() const { return static_cast<std::int64_t>(layout_.slots().size()); }
 
  private:
-  static constexpr std::int64_t kStep = 256;  // slots
-  CacheKind kind_;
+  [[nodiscard]] Result<Array> spare(Backend& backend, Shape shape, std::int64_t slots) const;
+  [[nodiscard]] Result<std::vector<Array>> slices(Backend& backend, const std::vector<SlotRange>& ranges) const;
+  [[nodiscard]] Result<Array> pick(Backend& backend, const std::vector<SlotRange>& ranges) const;
+  [[nodiscard]] Result<void> show_live(Backend& backend);
+
+  CacheLayout layout_;
   DType dtype_;
-  Array buffer_;
-  Array live_;
-  std::int64_t length_ = 0;
-  std::int64_t capacity_ = 0;
+  bool poison_;
+  Array buffer_, live_;
+  std::vector<std::int64_t> read_slots_;
+  std::vector<SlotRange> settled_;  // of what the last update returned: what stayed; empty: all
 };
 
 }  // namespace culprit::kit

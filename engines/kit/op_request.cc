@@ -8,6 +8,7 @@
 #include "base/fields.h"
 #include "decode/architecture.h"
 #include "decode/facts_json.h"
+#include "engines/kit/attention_mask.h"
 #include "engines/kit/call_check.h"
 #include "engines/kit/graph_runner.h"
 #include "fault/fault.h"
@@ -158,6 +159,9 @@ Result<Array> run_call(Backend& backend, const OpFields& fields, const OpCall& c
   run.rank = fields.rank;
   for (const auto& input : call.inputs) {
     CULPRIT_TRY(run.inputs.emplace_back(), backend.from_host(input));
+  }
+  if (call.node->op == Op::sdpa) {
+    CULPRIT_TRY(run.mask, attention_mask(backend, call.context.at, call.node->window));
   }
   if (call.node->op == Op::cache_write) {
     if (call.context.cache.rank() == 0) return run.inputs[0];

@@ -14,6 +14,7 @@
 #include "base/fields.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "decode/cache_spec.h"
 #include "engines/kit/backend.h"
 #include "engines/kit/graph_runner.h"
 #include "engines/kit/line_channel.h"
@@ -120,7 +121,8 @@ class Server {
     hello["interventions"] = Json::array({"exact", "variant", "replace"});
     hello["position_base"] = true;
     if (!hello.contains("weight_sources")) hello["weight_sources"] = Json::array({"culprit", "engine"});
-    hello["cache_kinds"] = Json::array({"concat", "padded"});
+    hello["cache_kinds"] = Json::array();
+    for (const auto kind : cache_kind_names()) hello["cache_kinds"].push_back(kind);
     hello["syncs"] = Json::array({"lazy", "each_op", "each_layer"});
     hello["faults"] = Json::array();
     for (const auto& entry : fault_catalogue()) hello["faults"].push_back(entry.id);

@@ -77,27 +77,18 @@ Result<mx::array> linear_quantized(const kit::OpRequest& request) {
   return request.bias == nullptr ? y : mx::add(y, unwrap(request.bias));
 }
 
-// Which slots each token sees, [token, slot]: token t of this step is at slot slots - tokens + t and sees all up to itself, or the last
-// `window` of these.
-mx::array visible_slots(int tokens, int slots, int window) {
+// Which slots each token sees, [token, slot]: token t of this step is at slot slots - tokens + t and sees all up to itself.
+mx::array causal_mask(int tokens, int slots) {
   const auto own_slot = mx::reshape(mx::arange(slots - tokens, slots, 1), mx::Shape{tokens, 1});
-  const auto slot = mx::reshape(mx::arange(0, slots, 1), mx::Shape{1, slots});
-  const auto causal = mx::less_equal(slot, own_slot);
-  if (window == 0) return causal;
-  return mx::logical_and(causal, mx::greater(slot, mx::subtract(own_slot, mx::array(window))));
+  return mx::less_equal(mx::reshape(mx::arange(0, slots, 1), mx::Shape{1, slots}), own_slot);
 }
 
-bool window_cuts(const kit::OpRequest& request) { return request.node->window > 0 && input(request, 1).shape(2) > request.node->window; }
-
 Result<mx::array> sdpa_fused(const kit::OpRequest& request) {
-  if (window_cuts(request)) {
-    const auto visible = visible_slots(input(request, 0).shape(2), input(request, 1).shape(2), request.node->window);
-    return mx::fast::scaled_dot_product_attention(input(request, 0), input(request, 1), input(request, 2),
-                                                  static_cast<float>(request.scale), "array", {visible});
-  }
-  const bool masked = request.causal && input(request, 0).shape(2) > 1;
-  return mx::fast::scaled_dot_product_attention(input(request, 0), input(request, 1), input(request, 2), static_cast<float>(request.scale),
-                                                masked ? "causal" : "");
+  const auto &q = input(request, 0), &k = input(request, 1), &v = input(request, 2);
+  const auto scale = static_cast<float>(request.scale);
+  if (request.mask != nullptr)  // for all heads
+    return mx::fast::scaled_dot_product_attention(q, k, v, scale, "array", {mx::expand_dims(unwrap(request.mask), 1)});
+  return mx::fast::scaled_dot_product_attention(q, k, v, scale, request.causal && q.shape(2) > 1 ? "causal" : "");
 }
 
 Result<mx::array> sdpa_composed(const kit::OpRequest& request) {
@@ -111,9 +102,9 @@ Result<mx::array> sdpa_composed(const kit::OpRequest& request) {
   const auto keys = mx::expand_dims(f32(k), 2);
   const auto values = mx::expand_dims(f32(input(request, 2)), 2);
   auto scores = mx::matmul(mx::multiply(grouped, mx::array(static_cast<float>(request.scale))), mx::swapaxes(keys, -1, -2));
-  if (request.causal || window_cuts(request)) {
-    const auto visible = visible_slots(tokens, slots, request.node->window);
-    scores = mx::add(scores, mx::where(visible, mx::array(0.0F), mx::array(-std::numeric_limits<float>::infinity())));
+  if (request.mask != nullptr || request.causal) {
+    const auto visible = request.mask != nullptr ? mx::expand_dims(unwrap(request.mask), {1, 2}) : causal_mask(tokens, slots);
+    scores = mx::where(visible, scores, mx::array(-std::numeric_limits<float>::infinity()));
   }
   const auto mixed = mx::matmul(mx::softmax(scores, -1, true), values);
   return mx::astype(mx::reshape(mixed, mx::Shape{rows, heads, tokens, input(request, 2).shape(3)}), q.dtype());

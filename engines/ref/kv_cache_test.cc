@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
 #include "engines/ref/ref_backend.h"
 
 namespace culprit::ref {
 namespace {
 
-using kit::CacheKind;
 using kit::KvCache;
 
 constexpr std::int64_t kHeads = 2, kChannels = 64;
@@ -28,7 +32,7 @@ class Caches : public testing::Test {
 };
 
 TEST_F(Caches, PaddedGrowsByWholeSteps) {
-  KvCache cache(CacheKind::padded, DType::f32);
+  KvCache cache({.kind = CacheKind::padded}, DType::f32);
   append(cache, tokens(220, 0));
   EXPECT_EQ(cache.capacity(), 220) << "the first update is stored as it is";
   append(cache, tokens(1, 10000));
@@ -42,7 +46,7 @@ TEST_F(Caches, PaddedGrowsByWholeSteps) {
 }
 
 TEST_F(Caches, PaddedWithoutPadIsAStepToo) {
-  KvCache cache(CacheKind::padded, DType::f32);
+  KvCache cache({.kind = CacheKind::padded}, DType::f32);
   append(cache, tokens(1, 0));
   append(cache, tokens(256, 0));
   EXPECT_EQ(cache.capacity(), 257);
@@ -52,7 +56,7 @@ TEST_F(Caches, PaddedWithoutPadIsAStepToo) {
 // The three repro tests of the padded cache: its live view equals the concatenated cache, but a read that ignores strides sees head 0's
 // pad.
 TEST_F(Caches, PaddedShowsWhatConcatShowsThroughAStridedView) {
-  KvCache padded(CacheKind::padded, DType::f32), concat(CacheKind::concat, DType::f32);
+  KvCache padded({.kind = CacheKind::padded}, DType::f32), concat(CacheSpec{}, DType::f32);
   const auto prefix = tokens(220, 0);
   append(padded, prefix);
   append(concat, prefix);
@@ -73,7 +77,7 @@ TEST_F(Caches, PaddedShowsWhatConcatShowsThroughAStridedView) {
 class Overwritten : public Caches, public testing::WithParamInterface<CacheKind> {};
 
 TEST_P(Overwritten, SlotsStayAndTheRestIsAppended) {
-  KvCache cache(GetParam(), DType::f32);
+  KvCache cache({.kind = GetParam()}, DType::f32);
   append(cache, tokens(3, 0));
   const auto before = append(cache, tokens(1, 500));
   auto changed = before.copy();
@@ -87,9 +91,136 @@ TEST_P(Overwritten, SlotsStayAndTheRestIsAppended) {
 INSTANTIATE_TEST_SUITE_P(Kinds, Overwritten, testing::Values(CacheKind::concat, CacheKind::padded),
                          [](const auto& kind) { return kind.param == CacheKind::concat ? "concat" : "padded"; });
 
-TEST(CacheKinds, OfOtherNamesAreNotSupported) {
-  EXPECT_EQ(*kit::parse_cache_kind("padded"), CacheKind::padded);
-  EXPECT_EQ(kit::parse_cache_kind("ring").error().id, "not-supported");
+/// Programs of updates and trims, against what a cache of the kind is to hold.
+class Programs : public Caches, public testing::WithParamInterface<const char*> {
+ protected:
+  /// A value for each token written, the heads told apart.
+  kit::Array numbered(const std::vector<double>& stamps) {
+    std::vector<double> values = stamps;
+    for (const double stamp : stamps) values.push_back(-stamp);
+    return *backend_.from_host(Tensor::from_values(DType::f32, {1, kHeads, std::ssize(stamps), 1}, values));
+  }
+  static std::vector<std::int64_t> sorted(std::vector<std::int64_t> numbers) {
+    std::ranges::sort(numbers);
+    return numbers;
+  }
+  CacheSpec spec() const { return *CacheSpec::parse(GetParam()); }
+};
+
+TEST_P(Programs, EachSlotHoldsTheNewestOfItsToken) {
+  std::mt19937 random(7);
+  int taken_back = 0, refused = 0;
+  for (int program = 0; program < 200; ++program) {
+    KvCache cache(spec(), DType::f32, program % 2 == 1);
+    CacheContent content(spec());
+    std::map<std::int64_t, double> newest;
+    double stamp = 0;
+    for (int step = 0; step < 12; ++step) {
+      const auto next_before = content.next();
+      if (random() % 4 == 0 && next_before > 0) {
+        const auto count = static_cast<std::int64_t>(random() % 3 + 1);
+        if (count > next_before) continue;
+        const auto trimmed = cache.trim(backend_, count);
+        ASSERT_EQ(trimmed.has_value(), content.take_back(count).has_value()) << "program " << program << ", step " << step;
+        if (!trimmed) {
+          EXPECT_EQ(trimmed.error().id, "not-supported");
+          ++refused;
+          continue;
+        }
+        ++taken_back;
+        EXPECT_EQ(content.next(), next_before - count);
+      } else {
+        std::vector<double> stamps;
+        for (auto count = random() % 3 == 0 ? random() % 6 + 1 : 1; count > 0; --count) {
+          newest[next_before + std::ssize(stamps)] = ++stamp;
+          stamps.push_back(stamp);
+        }
+        const auto read = append(cache, numbered(stamps));
+        content.feed(std::ssize(stamps));
+        ASSERT_EQ(sorted(cache.slots()), content.read()) << "program " << program << ", step " << step;
+        ASSERT_EQ(read.dim(2), std::ssize(cache.slots()));
+        for (std::int64_t slot = 0; slot < read.dim(2); ++slot)
+          for (std::int64_t head = 0; head < kHeads; ++head)
+            EXPECT_EQ(read.at({0, head, slot, 0}), (head == 0 ? 1 : -1) * newest.at(cache.slots()[static_cast<std::size_t>(slot)]));
+        EXPECT_EQ(content.next(), next_before + std::ssize(stamps));
+      }
+      ASSERT_EQ(sorted(cache.stored_slots()), content.held());
+      EXPECT_EQ(cache.layout().next(), content.next());
+      const auto stored = host(cache.live());
+      ASSERT_EQ(stored.dim(2), std::ssize(content.held()));
+      for (const double value : stored.values()) EXPECT_FALSE(std::isnan(value));
+    }
+  }
+  EXPECT_GT(taken_back, 0);
+  const bool never_full = spec().kind == CacheKind::rotating && spec().size > 12 * 6;
+  EXPECT_EQ(refused > 0, !spec().keeps_all() && !never_full);
+}
+
+// The same history gives the same bytes, however it was chunked: for caches that hold all, and for others as long as they do.
+TEST_P(Programs, ChunksDoNotShowWhereNothingIsDropped) {
+  std::mt19937 random(11);
+  for (int program = 0; program < 50; ++program) {
+    const std::int64_t length = spec().keeps_all() ? 12 : 4;
+    KvCache whole(spec(), DType::f32), chunked(spec(), DType::f32);
+    std::vector<double> stamps;
+    for (std::int64_t i = 0; i < length; ++i) stamps.push_back(static_cast<double>(i) + 1);
+    append(whole, numbered(stamps));
+    for (std::int64_t fed = 0; fed < length;) {
+      const auto count = std::min<std::int64_t>(length - fed, static_cast<std::int64_t>(random() % 4) + 1);
+      append(chunked, numbered({stamps.begin() + fed, stamps.begin() + fed + count}));
+      fed += count;
+    }
+    EXPECT_EQ(host(whole.live()).values(), host(chunked.live()).values());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Programs,
+                         testing::Values("concat", "padded", "rotating:size=5,keep=2", "rotating:size=4", "rotating:size=300,keep=4",
+                                         "sink_window:sink=2,window=3", "sink_window:sink=0,window=4"),
+                         [](const auto& text) {
+                           std::string name = text.param;
+                           std::ranges::replace_if(
+                               name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+                           return name;
+                         });
+
+// mlx_lm's fixture: capacity 5, of which 2 are kept.
+TEST_F(Caches, ARingIsInOrderOfTimeWhenSeveralTokensCome) {
+  KvCache cache({.kind = CacheKind::rotating, .size = 5, .keep = 2}, DType::f32);
+  for (int i = 0; i < 10; ++i) append(cache, tokens(1, i));
+  EXPECT_EQ(cache.slots(), (std::vector<std::int64_t>{0, 1, 8, 9, 7}));
+  EXPECT_EQ(cache.capacity(), 5);
+  append(cache, tokens(1, 10));
+  EXPECT_EQ(cache.slots(), (std::vector<std::int64_t>{0, 1, 8, 9, 10}));
+  append(cache, tokens(3, 11));
+  EXPECT_EQ(cache.slots(), (std::vector<std::int64_t>{0, 1, 9, 10, 11, 12, 13}));
+  append(cache, tokens(1, 14));
+  EXPECT_EQ(cache.slots(), (std::vector<std::int64_t>{0, 1, 14, 12, 13}));
+}
+
+TEST_F(Caches, SinksAndAWindowAreReadWholeAndStoredTrimmed) {
+  KvCache cache({.kind = CacheKind::sink_window, .sink = 2, .window = 3}, DType::f32);
+  append(cache, tokens(6, 0));
+  EXPECT_EQ(cache.slots(), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(cache.stored_slots(), (std::vector<std::int64_t>{0, 1, 3, 4, 5}));
+  append(cache, tokens(2, 6));
+  EXPECT_EQ(cache.slots(), (std::vector<std::int64_t>{0, 1, 3, 4, 5, 6, 7}));
+  ASSERT_TRUE(cache.trim(backend_, 1));
+  EXPECT_EQ(cache.stored_slots(), (std::vector<std::int64_t>{0, 1, 5, 6})) << "what was dropped does not come back";
+  EXPECT_EQ(cache.trim(backend_, 3).error().id, "not-supported") << "it would take a sink";
+}
+
+TEST_F(Caches, PoisonFillsWhatNobodyMayRead) {
+  KvCache cache({.kind = CacheKind::padded}, DType::f32, true);
+  append(cache, tokens(3, 0));
+  const auto view = append(cache, tokens(2, 500));
+  for (const double value : view.values()) EXPECT_FALSE(std::isnan(value));
+  ASSERT_TRUE(cache.trim(backend_, 1));
+  const auto stored = host(cache.live());
+  // Read on beyond the view: what is left of head 0's buffer.
+  const auto beyond = stored.linear_values(5 * kChannels);
+  EXPECT_FALSE(std::isnan(beyond[4 * kChannels - 1]));
+  EXPECT_TRUE(std::isnan(beyond[4 * kChannels]));
 }
 
 }  // namespace

@@ -40,6 +40,18 @@ void put(Tensor& whole, const Tensor& part, int axis, std::int64_t begin) {
     std::memcpy(to + i * whole.dim(axis) * inner * element, from + i * bytes, static_cast<std::size_t>(bytes));
 }
 
+Result<kit::Array> attend(const kit::OpRequest& request, const std::vector<Array>& inputs) {
+  const auto rows = static_cast<std::size_t>(inputs[0].shape[0]), tokens = static_cast<std::size_t>(inputs[0].shape[2]);
+  const auto slots = static_cast<std::size_t>(inputs[1].shape[2]);
+  const auto mask = request.mask == nullptr ? std::vector<double>() : tensor_of(request.mask).values();
+  std::vector<std::uint8_t> visible(rows * tokens * slots);
+  for (std::size_t i = 0; i < visible.size(); ++i) {
+    const bool sees = mask.empty() ? i % slots + tokens <= slots + i / slots % tokens : mask[i % mask.size()] != 0;
+    visible[i] = sees ? 1 : 0;
+  }
+  return array_of(to_tensor(sdpa(inputs[0], inputs[1], inputs[2], request.scale, visible), request.dtype));
+}
+
 }  // namespace
 
 Json RefBackend::hello() {
@@ -95,17 +107,14 @@ Result<kit::Array> RefBackend::apply(const kit::OpRequest& request) {
   if (request.weight != nullptr)
     context.weight = request.variant == "quantized" ? dequantised(*request.weight) : tensor_of(request.weight->dense);
   if (request.bias != nullptr) context.bias = tensor_of(request.bias);
-  if (node.op == Op::rope || node.op == Op::sdpa) {
+  if (node.op == Op::sdpa) return attend(request, inputs);
+  if (node.op == Op::rope) {
     const auto rows = inputs[0].shape[0], tokens = inputs[0].shape[2];
-    const auto slots = node.op == Op::sdpa ? inputs[1].shape[2] : tokens;
     for (std::int64_t row = 0; row < rows; ++row) {
-      const auto first =
-          node.op == Op::sdpa ? slots - tokens : request.offset[request.offset.size() == 1 ? 0 : static_cast<std::size_t>(row)];
+      const auto first = request.offset[request.offset.size() == 1 ? 0 : static_cast<std::size_t>(row)];
       context.at.sequence.push_back(static_cast<int>(row));
       auto& positions = context.at.position.emplace_back();
-      auto& slot = context.at.slot.emplace_back();
       for (std::int64_t i = 0; i < tokens; ++i) positions.push_back(first + i);
-      for (std::int64_t i = tokens - slots; i < tokens; ++i) slot.push_back(first + i);
     }
   }
   Node flat = node;

@@ -99,6 +99,95 @@ TEST_P(Schedules, FormsOfRopeAndTimesOfEvaluationChangeNothing) {
   EXPECT_EQ(with({}, Sync::each_layer), none);
 }
 
+TEST_P(Schedules, ACacheThatDropsNothingGivesTheValuesOfTheConcatenatedOne) {
+  TestEngine engine(GetParam());
+  auto plan = three_rows({3, 1, 2, 1});
+  const auto concat = engine.run(plan);
+  for (const auto* cache : {"rotating:size=7,keep=2", "rotating:size=300", "sink_window:sink=2,window=5"}) {
+    plan.cache = cache;
+    expect_same_tokens(concat, engine.run(plan));
+  }
+}
+
+TEST_P(Schedules, DraftsThatAreTakenBackChangeNothing) {
+  TestEngine engine(GetParam());
+  auto plan = three_rows({2, 1, 1, 3});
+  const auto plain = engine.run(plan);
+  const auto argmax = engine.last().argmax;
+  plan.drafts = {{.step = 0, .tokens = {{5}, {6}, {7}}}, {.step = 1, .tokens = {{90, 3, 4}, {1, 2, 3}, {50, 51, 52}}}};
+  for (const auto* cache : {"concat", "padded", "rotating:size=7,keep=2", "sink_window:sink=1,window=7"}) {
+    plan.cache = cache;
+    for (const bool poison : {false, true}) {
+      plan.poison = poison;
+      expect_same_tokens(plain, engine.run(plan));
+      EXPECT_EQ(engine.last().argmax, argmax) << "of the last token that stays";
+    }
+  }
+}
+
+TEST_P(Schedules, ShorterRowsArePaddedOnTheLeft) {
+  TestEngine engine(GetParam());
+  auto plan = three_rows({2, 1, 3, 1});
+  plan.position_base = GetParam() == DType::f32 ? 0 : 5;
+  const auto base = plan.position_base;
+  const auto equal = engine.run(plan);
+  for (std::size_t row = 1; row < 3; ++row) plan.sequences[row].resize(7 - 2 * row);
+  for (const auto* cache : {"concat", "padded", "sink_window:sink=3,window=4"}) {
+    plan.cache = cache;
+    const auto padded = engine.run(plan);
+    const auto* record = padded.find(1, "layers.0.k_cache");
+    EXPECT_EQ(record->at.slot, (std::vector<std::vector<std::int64_t>>{{base, base + 1, base + 2}, {-1, -1, base}, {-1, -1, -1}}));
+    EXPECT_EQ(record->at.position, (std::vector<std::vector<std::int64_t>>{{base + 2}, {base}, {base - 2}}));
+    for (const auto& tap : kTaps) {
+      const auto expected = by_token(equal, tap), actual = by_token(padded, tap);
+      int compared = 0;
+      for (const auto& [place, values] : actual) {
+        if (place.second < base) continue;
+        EXPECT_EQ(values, expected.at(place)) << tap;
+        ++compared;
+      }
+      EXPECT_EQ(compared, 7 + 5 + 3);
+    }
+  }
+}
+
+TEST_P(Schedules, RecomputingACallFromItsCoordinatesGivesItBack) {
+  TestEngine engine(GetParam());
+  auto plan = three_rows({2, 1, 3, 1, 1});
+  const auto changed = [&](RunPlan other) {
+    const auto plain = engine.run(other);
+    for (const auto* tap : {"layers.*.?_cache", "layers.*.attn", "layers.*.?_rope"})
+      other.interventions.push_back({.kind = Intervention::Kind::exact, .tap = tap});
+    return differing(plain, engine.run(other));
+  };
+  for (const auto* cache : {"concat", "padded", "rotating:size=3,keep=1", "sink_window:sink=1,window=2"}) {
+    plan.cache = cache;
+    EXPECT_EQ(changed(plan), std::vector<std::string>{}) << cache;
+  }
+  plan.cache = "padded";
+  plan.drafts = {{.step = 1, .tokens = {{5, 6}, {6, 7}, {7, 8}}}};
+  EXPECT_EQ(changed(plan), std::vector<std::string>{}) << "with a draft";
+  for (const std::int64_t base : {0, 257}) {
+    plan.position_base = base;
+    plan.sequences[1].resize(6);
+    plan.sequences[2].resize(3);
+    EXPECT_EQ(changed(plan), std::vector<std::string>{}) << "padded from " << base;
+  }
+}
+
+TEST_P(Schedules, ARingThatDropsTokensIsOneOfItsOwnKindOnly) {
+  TestEngine engine(GetParam());
+  auto plan = three_rows({1, 1, 1, 1, 1, 1, 1});
+  const auto concat = engine.run(plan);
+  plan.cache = "rotating:size=4,keep=1";
+  const auto ring = engine.run(plan);
+  EXPECT_EQ(ring.find(6, "layers.0.k_cache")->at.slot[0], (std::vector<std::int64_t>{0, 4, 5, 6}));
+  EXPECT_NE(by_token(concat, "logits"), by_token(ring, "logits"));
+  auto chunked = three_rows({4, 1, 1, 1});
+  chunked.cache = plan.cache;
+  expect_same_tokens(ring, engine.run(chunked));
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, Schedules, testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
                          [](const auto& dtype) { return std::string(name_of(dtype.param)); });
 
@@ -116,6 +205,51 @@ TEST(Positions, StartAtTheBaseInTapsAndInRope) {
   const auto rotated = rope(to_array(tensor_at(trace, 1, "layers.0.q")), engine.facts().rope, record->at.position);
   EXPECT_EQ(values_at(trace, 1, "layers.0.q_rope"), rotated.values);
   EXPECT_NE(values_at(trace, 1, "layers.0.q_rope"), values_at(engine.run(three_rows({2, 1})), 1, "layers.0.q_rope"));
+}
+
+/// A backend whose slices of one cache are one slot too short, or whose concatenation puts the newest token first.
+class FaultyBackend : public RefBackend {
+ public:
+  FaultyBackend() : RefBackend("culprit-ref") {}
+  bool short_slices = false, newest_first = false;
+
+  Result<kit::Array> slice(const kit::Array& x, int axis, std::int64_t begin, std::int64_t end) override {
+    const bool breaks = short_slices && axis == 2 && end - begin > 1 && ++slices_ == 2;
+    return RefBackend::slice(x, axis, begin, breaks ? end - 1 : end);
+  }
+  Result<kit::Array> concatenate(std::span<const kit::Array> parts, int axis) override {
+    std::vector<kit::Array> order(parts.begin(), parts.end());
+    if (newest_first && shape(parts.back())[2] == 1) std::ranges::reverse(order);
+    return RefBackend::concatenate(order, axis);
+  }
+
+ private:
+  int slices_ = 0;
+};
+
+// INV-1: the cached length is the slot axis of every layer's keys and values.
+TEST(Invariants, ALayerWhoseCacheIsShorterIsAnEngineError) {
+  FaultyBackend backend;
+  TestEngine engine(DType::f32, WeightSource::culprit, &backend);
+  auto plan = three_rows({2, 1, 1});
+  plan.drafts = {{.step = 1, .tokens = {{1}, {2}, {3}}}};
+  EXPECT_EQ(engine.error_of(plan), "");
+  backend.short_slices = true;
+  EXPECT_EQ(engine.error_of(plan), "engine-error");
+}
+
+// INV-3: the same history, chunked otherwise, gives the same bytes.
+TEST(Invariants, AHistoryThatDependsOnItsChunksIsADifference) {
+  FaultyBackend backend;
+  TestEngine engine(DType::f32, WeightSource::culprit, &backend);
+  const auto held = [&](std::vector<int> chunks) {
+    const auto plan = three_rows(std::move(chunks));
+    const auto trace = engine.run(plan);
+    return values_at(trace, static_cast<int>(plan.chunks.size()) - 1, "layers.0.v_cache");
+  };
+  EXPECT_EQ(held({2, 2}), held({2, 1, 1}));
+  backend.newest_first = true;
+  EXPECT_NE(held({2, 2}), held({2, 1, 1}));
 }
 
 TEST(Argmax, IsOfTheLastTokenOfEachRow) {

@@ -19,7 +19,11 @@ struct Place {
 };
 using TokenKey = std::pair<int, std::int64_t>;  // sequence, position
 
+/// By step: how many of its last tokens were drafts, which it took back.
+[[nodiscard]] std::map<int, std::size_t> drafted_tokens(const Trace& trace);
+
 /// Places of `tap` by (sequence, position), each at the first step that computed it: in a re-prefill that is the step which it ends.
+/// Drafts that a step takes back are no tokens of their sequence.
 /// With several equal rows of one sequence, `copy` picks the nth.
 [[nodiscard]] std::map<TokenKey, Place> places(const Trace& trace, const std::string& tap, int copy = 0);
 

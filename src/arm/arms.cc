@@ -63,6 +63,41 @@ Arm padded(const Fixture& f) {
   arm.plan.cache = "padded";
   return arm;
 }
+Arm with_cache(Arm arm, const char* cache) {
+  arm.plan.cache = cache;
+  return arm;
+}
+Arm poisoned(const Fixture& f) {
+  Arm arm = padded(f);
+  arm.plan.poison = true;
+  return arm;
+}
+// As large as the run: nothing is dropped.
+Arm rotating(const Fixture& f) { return with_cache(alone_0(f), "rotating:size=4,keep=1"); }
+Arm sink_window(const Fixture& f) { return with_cache(alone_0(f), "sink_window:sink=1,window=3"); }
+// Smaller: attention sees less than with other caches, so these compare with their own kind only. A first chunk that fits is as good as
+// single tokens.
+constexpr const char* kRing = "rotating:size=3,keep=1";
+constexpr const char* kSinks = "sink_window:sink=1,window=2";
+Arm ring(const Fixture& f) { return with_cache(rows_of(f, {0}, full(f)), kRing); }
+Arm ring_single(const Fixture& f) { return with_cache(incremental(f), kRing); }
+Arm sinks(const Fixture& f) { return with_cache(rows_of(f, {0}, full(f)), kSinks); }
+Arm sinks_single(const Fixture& f) { return with_cache(incremental(f), kSinks); }
+
+// The second step feeds its token and two of another row's, which it takes back.
+Arm speculative(const Fixture& f) {
+  Arm arm = alone_0(f);
+  const auto& other = f.sequences[1];
+  arm.plan.drafts.push_back({.step = 1, .tokens = {{other[2], other[3]}}});
+  return arm;
+}
+Arm permuted(const Fixture& f) { return rows_of(f, {2, 0, 1}, kShort); }
+Arm unequal(const Fixture& f) {
+  Arm arm = batch(f);
+  for (std::size_t row = 1; row < arm.plan.sequences.size(); ++row) arm.plan.sequences[row].resize(kShort - row);
+  return arm;
+}
+
 Arm at_base(const Fixture& f, std::size_t which) {
   Arm arm = alone_0(f);
   arm.plan.position_base = f.other_bases[which];
@@ -109,6 +144,16 @@ std::vector<ArmEntry> arm_entries() {
       {"batch rank 3", "three rows, rows and heads collapsed into dimension 0 for RoPE", batch_rank_3},
       {"per-row offset", "three rows, RoPE's offset given as a vector", per_row_offset},
       {"padded cache", "row 0 alone with the padded cache", padded},
+      {"poisoned cache", "row 0 alone with the padded cache, whose spare slots hold NaN", poisoned},
+      {"rotating cache", "row 0 alone with a rotating cache that holds all", rotating},
+      {"ring", "row 0 with a rotating cache of three tokens, of which it keeps the first", ring},
+      {"ring, single tokens", "the same, one token a step", ring_single},
+      {"sink-window cache", "row 0 alone with a cache of a sink and a window that holds all", sink_window},
+      {"sinks", "row 0 with a cache of one sink and a window of two tokens", sinks},
+      {"sinks, single tokens", "the same, one token a step", sinks_single},
+      {"speculative", "row 0 alone, two draft tokens fed at the second step and taken back", speculative},
+      {"permuted rows", "the three rows in another order", permuted},
+      {"unequal rows", "three rows of four, three and two tokens, padded on the left", unequal},
       {"base 0", "row 0 alone, first token at position 0", base_0},
       {"base 1021", "row 0 alone, first token at position 1021", base_1021},
       {"base 4099", "row 0 alone, first token at position 4099", base_4099},
@@ -134,6 +179,7 @@ std::vector<Arm> make_arms(const Fixture& fixture) {
       prefix += chunk;
       fed += arm.plan.reprefill ? prefix : chunk;
     }
+    for (const auto& draft : arm.plan.drafts) fed += static_cast<int>(draft.tokens[0].size());
     arm.cost_tokens = fed * static_cast<int>(arm.plan.sequences.size());
     arms.push_back(std::move(arm));
   }
@@ -155,6 +201,14 @@ std::vector<Relation> relations() {
       {"rank 3 = rank 4, batched", "batch", "batch rank 3"},
       {"per-row offset = scalar offset", "batch", "per-row offset"},
       {"padded cache = concat cache", "alone", "padded cache"},
+      {"poisoned = padded cache", "padded cache", "poisoned cache"},
+      {"rotating cache = concat cache", "alone", "rotating cache"},
+      {"ring: single tokens = a chunk that fits, then single tokens", "ring", "ring, single tokens"},
+      {"sink-window cache = concat cache", "alone", "sink-window cache"},
+      {"sinks: single tokens = a chunk that fits, then single tokens", "sinks", "sinks, single tokens"},
+      {"speculative = incremental", "alone", "speculative"},
+      {"permuted rows = rows", "batch", "permuted rows"},
+      {"left-padded rows = rows of equal length", "batch", "unequal rows"},
       {"position base 0 = 257", "alone", "base 0"},
       {"position base 1021 = 257", "alone", "base 1021"},
       {"position base 4099 = 257", "alone", "base 4099"},

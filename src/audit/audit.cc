@@ -1,6 +1,7 @@
 #include "audit/audit.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -15,6 +16,7 @@
 #include "audit/judge.h"
 #include "audit/ops/linear.h"
 #include "base/pool.h"
+#include "decode/cache_spec.h"
 
 namespace culprit {
 namespace {
@@ -83,7 +85,7 @@ class Auditor {
       context.dtype = item.output->layout.dtype;
       context.at = item.output->at;
       if (item.node->op == Op::embedding) {
-        CULPRIT_TRY(context.tokens, tokens_at(traces_[item.trace].plan, context.at));
+        CULPRIT_TRY(context.tokens, tokens_at(traces_[item.trace].plan, item.output->step, context.at));
       }
       if (!item.node->weight.empty()) context.weight = weights.at(item.node->weight);
       std::vector<Array> inputs;
@@ -109,12 +111,20 @@ class Auditor {
     for (const auto& [key, steps] : caches) {
       const auto& [trace, plan] = traces_[key.first];
       const auto& node = *steps.front()->node;
+      CULPRIT_TRY(const auto spec, CacheSpec::parse(plan.cache));
       CacheHistory history;
+      CacheContent content(spec);
+      int fed = 0;  // steps
       auto next = steps.begin();
       std::set<int> all_steps;
       for (const auto& record : trace->records()) all_steps.insert(record.step);
       for (const int step : all_steps) {
         if (plan.reprefill) history.clear();
+        for (; fed < step; ++fed) {
+          feed(plan, fed, content);
+          CULPRIT_CHECK(content.take_back(drafted(plan, fed)));
+        }
+        feed(plan, fed++, content);
         const auto* input = trace->find(step, node.inputs.front());
         const auto* output = trace->find(step, node.output);
         if (input != nullptr && !input->file.empty()) {
@@ -123,15 +133,57 @@ class Auditor {
         } else if (input != nullptr || output != nullptr) {
           history.write_unknown((input != nullptr ? input : output)->at);
         }
-        if (next == steps.end() || entry(**next).step != step) continue;
-        CULPRIT_CHECK(audit_cache(**next, history));
-        ++next;
+        if (next != steps.end() && entry(**next).step == step) {
+          CULPRIT_CHECK(audit_cache(**next, history, content));
+          ++next;
+        }
+        const auto taken_back = drafted(plan, step);
+        if (taken_back > 0 && (input != nullptr || output != nullptr))
+          history.write_unknown(last_tokens((input != nullptr ? input : output)->at, taken_back));
+        CULPRIT_CHECK(content.take_back(taken_back));
       }
     }
     return {};
   }
 
-  Result<void> audit_cache(const AuditItem& item, const CacheHistory& history) {
+  static std::int64_t drafted(const RunPlan& plan, int step) {
+    const auto* draft = draft_at(plan, step);
+    return draft == nullptr ? 0 : static_cast<std::int64_t>(draft->tokens[0].size());
+  }
+
+  static void feed(const RunPlan& plan, int step, CacheContent& content) {
+    if (plan.reprefill) content.clear();
+    content.feed((plan.reprefill ? fed_through(plan, step) : plan.chunks[static_cast<std::size_t>(step)]) + drafted(plan, step));
+  }
+
+  static Coordinates last_tokens(Coordinates at, std::int64_t tokens) {
+    for (auto& row : at.position) row.erase(row.begin(), row.end() - std::min<std::ptrdiff_t>(tokens, std::ssize(row)));
+    return at;
+  }
+
+  /// Says which row was not fed the positions that are next, or whose live slots are not those that a cache of the plan's kind holds; empty
+  /// when all are right.
+  static std::string wrong_positions(const RunPlan& plan, int step, const Coordinates& at, const CacheContent& content) {
+    const auto first = plan.reprefill ? 0 : fed_through(plan, step - 1);
+    for (std::size_t row = 0; row < at.slot.size() && row < plan.sequences.size(); ++row) {
+      for (std::size_t token = 0; token < at.position[row].size(); ++token)
+        if (const auto next = plan.position_base + first + static_cast<std::int64_t>(token) - padding_of(plan, row);
+            at.position[row][token] != next)
+          return fmt::format("row {}: position {} is next, {} was fed", row, next, at.position[row][token]);
+      std::vector<std::int64_t> expected, actual;
+      for (const auto number : content.read())
+        if (number >= padding_of(plan, row)) expected.push_back(plan.position_base + number - padding_of(plan, row));
+      for (const auto position : at.slot[row])
+        if (position >= 0) actual.push_back(position);
+      std::ranges::sort(actual);
+      if (actual != expected)
+        return fmt::format("row {}: a {} cache holds positions {} by now, this one {}", row, plan.cache, fmt::join(expected, ","),
+                           fmt::join(actual, ","));
+    }
+    return {};
+  }
+
+  Result<void> audit_cache(const AuditItem& item, const CacheHistory& history, const CacheContent& content) {
     auto& audit = entry(item);
     const auto& at = item.output->at;
     CULPRIT_TRY(const auto actual, values(item, *item.output));
@@ -141,6 +193,12 @@ class Auditor {
     if (actual.shape() != shape) {
       audit.count = audit.over = std::max<std::int64_t>(1, actual.count());
       audit.reason = fmt::format("expected shape {}, actual {}", to_string(shape), to_string(actual.shape()));
+      conclude(audit);
+      return {};
+    }
+    if (auto reason = wrong_positions(traces_[item.trace].plan, item.output->step, at, content); !reason.empty()) {
+      audit.count = audit.over = std::max<std::int64_t>(1, actual.count());
+      audit.reason = std::move(reason);
       conclude(audit);
       return {};
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <set>
 
 namespace culprit {
@@ -65,6 +66,11 @@ Result<AuditedTrace> audited_trace(const Trace& trace) {
   AuditedTrace audited{&trace, {}};
   CULPRIT_TRY(const auto plan, get_field<Json>(trace.header(), "plan", "trace header"));
   CULPRIT_TRY(audited.plan, run_plan_from_json(plan));
+  CULPRIT_CHECK(validate(audited.plan));
+  for (const auto& record : trace.records())
+    if (record.step >= static_cast<int>(audited.plan.chunks.size()))
+      return fail("trace-invalid", fmt::format("{} has step {}, the plan {} steps", record.tap, record.step, audited.plan.chunks.size()),
+                  trace.folder().string());
   return audited;
 }
 
@@ -104,15 +110,21 @@ AuditReport collect_items(const Model& model, const std::vector<AuditedTrace>& t
   return report;
 }
 
-Result<std::vector<std::vector<int>>> tokens_at(const RunPlan& plan, const Coordinates& at) {
+Result<std::vector<std::vector<int>>> tokens_at(const RunPlan& plan, int step, const Coordinates& at) {
+  constexpr int kPaddingToken = 0;
+  const auto* draft = draft_at(plan, step);
   std::vector<std::vector<int>> tokens;
   for (std::size_t row = 0; row < at.position.size(); ++row) {
     auto& ids = tokens.emplace_back();
+    const auto padding = row < plan.sequences.size() ? padding_of(plan, row) : 0;
+    const auto drafted_from = draft == nullptr ? std::numeric_limits<std::int64_t>::max() : std::int64_t{fed_through(plan, step)} - padding;
     for (const auto position : at.position[row]) {
       const auto index = position - plan.position_base;
-      if (row >= plan.sequences.size() || index < 0 || index >= static_cast<std::int64_t>(plan.sequences[row].size()))
+      const auto* source = row >= plan.sequences.size() ? nullptr : index >= drafted_from ? &draft->tokens[row] : &plan.sequences[row];
+      const auto place = index >= drafted_from ? index - drafted_from : index;
+      if (source == nullptr || place < -padding || place >= static_cast<std::int64_t>(source->size()))
         return fail("trace-invalid", fmt::format("row {} holds position {}, which the plan's sequence does not reach", row, position));
-      ids.push_back(plan.sequences[row][static_cast<std::size_t>(index)]);
+      ids.push_back(place < 0 ? kPaddingToken : (*source)[static_cast<std::size_t>(place)]);
     }
   }
   return tokens;

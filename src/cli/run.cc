@@ -44,9 +44,10 @@ Result<Asked> asked_from(const Arguments& arguments, const fs::path& model) {
     CULPRIT_TRY(run.sequence_ids, parse_numbers("sequence-ids", *ids));
   }
   CULPRIT_TRY(run.position_base, arguments.integer("base", 0, 0, std::int64_t{1} << 40));
-  CULPRIT_TRY(run.chunks, parse_chunks(arguments.value_or("chunks", "incremental"), run.sequences[0].size()));
+  CULPRIT_TRY(run.chunks, parse_chunks(arguments.value_or("chunks", "incremental"), static_cast<std::size_t>(length_of(run))));
   run.reprefill = arguments.has("reprefill");
   run.cache = arguments.value_or("cache", run.cache);
+  run.poison = arguments.has("poison");
   for (const auto& text : arguments.values("variant")) CULPRIT_CHECK(add_variant(text, run.variants));
   if (arguments.has("capture")) run.capture = arguments.values("capture");
   if (const auto steps = arguments.value("steps")) {
@@ -93,8 +94,8 @@ Result<int> run(Context& context, const Arguments& arguments) {
   CULPRIT_CHECK(process->request("hello", {{"protocol", 1}}, kHelloLimit));
   context.progress(fmt::format("loading {} into {}", path.filename().string(), engine.spec()));
   CULPRIT_CHECK(process->request("load", {{"plan", to_json(asked.load)}}, asked.limit));
-  context.progress(fmt::format("running {} rows of {} tokens in {} steps", asked.run.sequences.size(), asked.run.sequences[0].size(),
-                               asked.run.chunks.size()));
+  context.progress(
+      fmt::format("running {} rows of {} tokens in {} steps", asked.run.sequences.size(), length_of(asked.run), asked.run.chunks.size()));
   CULPRIT_TRY(auto result, process->request("run", {{"plan", to_json(asked.run)}, {"trace", trace.string()}}, asked.limit));
   result.erase("id");
   result.erase("event");
@@ -115,7 +116,8 @@ const Verb kRun = {
     .name = "run",
     .summary = "make one run of one engine, as told, and record it",
     .details =
-        "The rows of a batch are --prompt options, one a row, of equal length. A fault is planted as find does it; an intervention makes "
+        "The rows of a batch are --prompt options, one a row, padded on the left to the longest. A fault is planted as find does it; an "
+        "intervention makes "
         "one op right "
         "(exact), runs it in another variant, or replaces its output by a recorded tensor.",
     .options = {{.name = "engine", .placeholder = "SPEC", .help = "NAME@VERSION, or ref", .required = true},
@@ -132,7 +134,10 @@ const Verb kRun = {
                 {.name = "reprefill", .placeholder = "", .help = "each step feeds all tokens so far into a fresh cache"},
                 {.name = "base", .placeholder = "N", .help = "position of the first token; 0 by default"},
                 {.name = "sequence-ids", .placeholder = "N,N,..", .help = "which logical sequence each row is; 0,1,.. by default"},
-                {.name = "cache", .placeholder = "KIND", .help = "concat (default) or padded"},
+                {.name = "cache",
+                 .placeholder = "KIND",
+                 .help = "concat (default), padded, rotating:size=N,keep=N or sink_window:sink=N,window=N"},
+                {.name = "poison", .placeholder = "", .help = "spare slots of the cache hold NaN"},
                 {.name = "variant",
                  .placeholder = "OP=NAME",
                  .help = "how an op is computed: rope=composed, rope.rank=3, linear=quantized",

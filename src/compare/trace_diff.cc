@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 namespace culprit {
@@ -15,16 +16,20 @@ bool is_cache(const std::string& tap) { return tap.ends_with("_cache"); }
 /// Where a trace holds each position of a cache: in the last step that has it, so that later damage shows.
 Places cache_places(const Trace& trace, const std::string& tap) {
   Places found;
+  const auto drafted = drafted_tokens(trace);
   for (const auto& record : trace.records()) {
     if (record.tap != tap) continue;
+    const auto taken_back = drafted.contains(record.step) ? static_cast<std::int64_t>(drafted.at(record.step)) : 0;
     std::vector<int> seen;  // only the first of several equal rows, as in arm/align.h
     for (int row = 0; row < static_cast<int>(record.at.rows()); ++row) {
       const int sequence = record.at.sequence[static_cast<std::size_t>(row)];
       if (std::ranges::find(seen, sequence) != seen.end()) continue;
       seen.push_back(sequence);
       const auto& slots = record.at.slot[static_cast<std::size_t>(row)];
+      const auto& fed = record.at.position[static_cast<std::size_t>(row)];
+      const auto end = fed.empty() ? std::numeric_limits<std::int64_t>::max() : fed.back() + 1 - taken_back;
       for (int slot = 0; slot < static_cast<int>(slots.size()); ++slot)
-        if (const auto position = slots[static_cast<std::size_t>(slot)]; position >= 0)
+        if (const auto position = slots[static_cast<std::size_t>(slot)]; position >= 0 && position < end)
           found[{sequence, position}] = Place{&record, row, slot};
     }
   }

@@ -99,12 +99,43 @@ Result<Array> evaluate_rope(const Node& node, const Array& x, const NodeContext&
   return rope(x, facts, context.at.position);
 }
 
+/// Each slot from where its position is: among the new tokens, else in the cache before.
+Result<Array> moved_cache(const Node& node, const Array& x, const NodeContext& context) {
+  const auto rows = x.shape[0], heads = x.shape[1], channels = x.shape[3], before = context.cache.dim(2);
+  const auto slots = context.at.slot.empty() ? 0 : static_cast<std::int64_t>(context.at.slot[0].size());
+  if (!is_matrix(context.at.slot, rows, slots) || !is_matrix(context.at.position, rows, x.shape[2]) ||
+      !is_matrix(context.cache_slot, rows, before))
+    return misfit(node,
+                  fmt::format("x {} and the cache {} do not fit the coordinates", to_string(x.shape), to_string(context.cache.shape())));
+  const auto cached = context.cache.values();
+  Array result{{rows, heads, slots, channels}, std::vector<double>(static_cast<std::size_t>(rows * heads * slots * channels))};
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t slot = 0; slot < slots; ++slot) {
+      const auto r = static_cast<std::size_t>(row);
+      const auto position = context.at.slot[r][static_cast<std::size_t>(slot)];
+      const auto& fed = context.at.position[r];
+      const auto& held = context.cache_slot[r];
+      const auto appended = slot - (slots - x.shape[2]);  // padding is appended, and stays where it is
+      const auto token = position < 0 ? appended : std::find(fed.begin(), fed.end(), position) - fed.begin();
+      const auto old = position < 0 ? slot : std::find(held.begin(), held.end(), position) - held.begin();
+      const bool is_new = token >= 0 && token < x.shape[2];
+      if (!is_new && old >= before) return misfit(node, fmt::format("position {} is neither new nor in the cache", position));
+      for (std::int64_t head = 0; head < heads; ++head) {
+        const auto* from = is_new ? &x.values[static_cast<std::size_t>(((row * heads + head) * x.shape[2] + token) * channels)]
+                                  : &cached[static_cast<std::size_t>(((row * heads + head) * before + old) * channels)];
+        std::copy(from, from + channels, &result.values[static_cast<std::size_t>(((row * heads + head) * slots + slot) * channels)]);
+      }
+    }
+  return result;
+}
+
 Result<Array> evaluate_cache_write(const Node& node, const Array& x, const NodeContext& context) {
   if (x.shape.size() != 4) return misfit(node, fmt::format("expected heads, got {}", to_string(x.shape)));
   if (context.cache.rank() == 0) return x;
   const auto& before = context.cache.shape();
   if (before.size() != 4 || before[0] != x.shape[0] || before[1] != x.shape[1] || before[3] != x.shape[3])
     return misfit(node, fmt::format("x {} cannot be appended to a cache {}", to_string(x.shape), to_string(before)));
+  if (!context.cache_slot.empty()) return moved_cache(node, x, context);
   const auto cached = context.cache.values();
   Array result{{x.shape[0], x.shape[1], before[2] + x.shape[2], x.shape[3]}, {}};
   result.values.reserve(cached.size() + x.values.size());

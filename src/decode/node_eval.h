@@ -19,10 +19,11 @@ struct NodeContext {
   Tensor weight;                         // the node's weight as used, dense; empty when the node has none
   Tensor bias;                           // likewise
   Tensor cache;  // cache_write: the cache before this step [row, kv_head, slots before, channel]; empty at the first step
+  std::vector<std::vector<std::int64_t>> cache_slot;  // its positions, as Coordinates::slot; empty: x is appended to it
 };
 
-/// `inputs` in the order of node.inputs. cache_write appends: concat(cache, x) on the slot axis. Error ids: tensor-layout when shapes do
-/// not fit.
+/// `inputs` in the order of node.inputs. cache_write: each slot of at.slot holds what was written for its position, dead ones what lies at
+/// their place in concat(cache, x); without cache_slot, concat(cache, x) on the slot axis. Error ids: tensor-layout when shapes do not fit.
 [[nodiscard]] Result<Array> evaluate_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context);
 
 }  // namespace culprit

@@ -148,7 +148,30 @@ Array rope(const Array& x, const RopeFacts& facts, const std::vector<std::vector
   return result;
 }
 
+std::vector<std::uint8_t> visible_slots(const Coordinates& at, int window) {
+  std::vector<std::uint8_t> visible;
+  for (std::size_t row = 0; row < at.position.size(); ++row) {
+    const auto tokens = at.position[row].size(), slots = at.slot[row].size();
+    for (std::size_t token = 0; token < tokens; ++token) {
+      bool sees_any = false;
+      for (const auto slot : at.slot[row]) {
+        const bool sees = is_visible(slot, at.position[row][token], window);
+        sees_any = sees_any || sees;
+        visible.push_back(sees ? 1 : 0);
+      }
+      const auto own = slots - tokens + token;
+      if (!sees_any && slots >= tokens && at.slot[row][own] < 0) visible[visible.size() - slots + own] = 1;
+    }
+  }
+  return visible;
+}
+
 Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const Coordinates& at, int window) {
+  assert(static_cast<std::int64_t>(at.position.size()) == q.shape[0] && at.slot.size() == at.position.size());
+  return sdpa(q, k, v, scale, visible_slots(at, window));
+}
+
+Array sdpa(const Array& q, const Array& k, const Array& v, double scale, std::span<const std::uint8_t> visible) {
   assert(q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4);
   const auto rows = static_cast<std::size_t>(q.shape[0]);
   const auto heads = static_cast<std::size_t>(q.shape[1]);
@@ -158,7 +181,7 @@ Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const C
   const auto slots = static_cast<std::size_t>(k.shape[2]);
   const auto value_channels = static_cast<std::size_t>(v.shape[3]);
   assert(k.shape[3] == q.shape[3] && v.shape[1] == k.shape[1] && v.shape[2] == k.shape[2] && kv_heads > 0 && heads % kv_heads == 0);
-  assert(at.position.size() == rows && at.slot.size() == rows);
+  assert(visible.size() == rows * tokens * slots);
   Array result{{q.shape[0], q.shape[1], q.shape[2], v.shape[3]}, std::vector<double>(rows * heads * tokens * value_channels)};
   const auto work = static_cast<std::int64_t>(slots * (channels + value_channels));
   parallel_for(rows * heads * tokens, grain_for(work), [&](std::size_t begin, std::size_t end) {
@@ -169,16 +192,14 @@ Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const C
       const auto head = i / tokens % heads;
       const auto row = i / (tokens * heads);
       const auto kv_head = row * kv_heads + head / (heads / kv_heads);
-      const auto& slot_positions = at.slot[row];
-      const auto own_position = at.position[row][token];
-      assert(slot_positions.size() == slots);
+      const auto* sees = visible.data() + (row * tokens + token) * slots;
       const double* query = q.values.data() + i * channels;
       double* out = result.values.data() + i * value_channels;
       seen.clear();
       scores.clear();
       double largest = -std::numeric_limits<double>::infinity();
       for (std::size_t slot = 0; slot < slots; ++slot) {
-        if (!is_visible(slot_positions[slot], own_position, window)) continue;
+        if (sees[slot] == 0) continue;
         const double* key = k.values.data() + (kv_head * slots + slot) * channels;
         double score = 0;
         for (std::size_t c = 0; c < channels; ++c) score += query[c] * key[c];

@@ -44,9 +44,13 @@ void linear(std::span<const double> x, std::int64_t n, const Tensor& weight, std
   return slot_position >= 0 && slot_position <= own_position && (window == 0 || slot_position > own_position - window);
 }
 
-/// What is_visible says of each slot and token counts.
+/// is_visible of each slot, [row, token, slot], row-major. A token of left padding sees nothing live: it sees its own slot, the step's
+/// tokens being the last slots, so that no NaN comes about that a product with a weight of 0 would spread.
+[[nodiscard]] std::vector<std::uint8_t> visible_slots(const Coordinates& at, int window);
+
 /// q [row, head, token, channel], k and v [row, kv_head, slot, channel]; heads / kv_heads query heads share a kv head, in order.
-/// A token that sees no slot gives NaN.
+/// visible [row, token, slot]: what a token does not see is not read. A token that sees no slot gives NaN.
+[[nodiscard]] Array sdpa(const Array& q, const Array& k, const Array& v, double scale, std::span<const std::uint8_t> visible);
 [[nodiscard]] Array sdpa(const Array& q, const Array& k, const Array& v, double scale, const Coordinates& at, int window = 0);
 
 /// gate * sigmoid(gate) * up.

@@ -287,13 +287,19 @@ TEST(Sdpa, LargeScoresDoNotOverflow) {
   EXPECT_EQ(sdpa(q, k, v, 1, coordinates(1, 1, 1)).values[0], 7);
 }
 
+TEST(Sdpa, APaddingTokenSeesItsOwnSlot) {
+  Coordinates where;
+  where.sequence = {0};
+  where.position = {{255, 256, 257}};
+  where.slot = {{-1, -1, -1, 257}};
+  EXPECT_EQ(visible_slots(where, 0), (std::vector<std::uint8_t>{0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}));
+}
+
 TEST(Sdpa, NothingSeenIsNanAndSoIsANanKey) {
   const Array q{{1, 1, 1, 1}, {1}};
   const Array k{{1, 1, 2, 1}, {1, 2}};
   const Array v{{1, 1, 2, 1}, {5, 7}};
-  auto where = coordinates(1, 1, 1);
-  where.slot = {{-1, -1}};
-  EXPECT_TRUE(std::isnan(sdpa(q, k, v, 1, where).values[0]));
+  EXPECT_TRUE(std::isnan(sdpa(q, k, v, 1, std::vector<std::uint8_t>{0, 0}).values[0]));
   EXPECT_TRUE(std::isnan(sdpa(q, {{1, 1, 2, 1}, {std::nan(""), 2}}, v, 1, coordinates(1, 1, 1)).values[0]));
 }
 

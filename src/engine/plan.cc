@@ -9,6 +9,7 @@
 
 #include "base/fields.h"
 #include "base/text.h"
+#include "decode/cache_spec.h"
 
 namespace culprit {
 namespace {
@@ -16,7 +17,6 @@ namespace {
 constexpr std::array<std::string_view, 2> kWeightSources = {"engine", "culprit"};
 constexpr std::array<std::string_view, 3> kSyncs = {"lazy", "each_op", "each_layer"};
 constexpr std::array<std::string_view, 3> kInterventionKinds = {"exact", "variant", "replace"};
-constexpr std::array<std::string_view, 2> kCaches = {"concat", "padded"};
 
 tl::unexpected<Error> invalid(std::string message) { return fail("plan-invalid", std::move(message)); }
 
@@ -53,11 +53,9 @@ Result<Intervention> intervention_from_json(const Json& json) {
 }
 
 Result<void> validate_rows(const RunPlan& plan) {
-  if (plan.sequences.empty() || plan.sequences[0].empty()) return fail("tokens-invalid", "there are no tokens");
+  if (plan.sequences.empty()) return fail("tokens-invalid", "there are no tokens");
   for (std::size_t row = 0; row < plan.sequences.size(); ++row)
-    if (plan.sequences[row].size() != plan.sequences[0].size())
-      return invalid(fmt::format("row {} has {} tokens, row 0 has {}; rows are of equal length", row, plan.sequences[row].size(),
-                                 plan.sequences[0].size()));
+    if (plan.sequences[row].empty()) return fail("tokens-invalid", fmt::format("row {} has no tokens", row));
   if (!plan.sequence_ids.empty() && plan.sequence_ids.size() != plan.sequences.size())
     return invalid(fmt::format("expected {} sequence ids, one a row, got {}", plan.sequences.size(), plan.sequence_ids.size()));
   if (plan.position_base < 0) return invalid(fmt::format("position base {} is negative", plan.position_base));
@@ -70,8 +68,46 @@ Result<void> validate_chunks(const RunPlan& plan) {
     if (plan.chunks[step] <= 0) return invalid(fmt::format("chunk {} feeds {} tokens; at least 1 is expected", step, plan.chunks[step]));
     total += plan.chunks[step];
   }
-  const auto length = static_cast<std::int64_t>(plan.sequences[0].size());
-  if (total != length) return invalid(fmt::format("the chunks feed {} tokens, the rows have {}", total, length));
+  const std::int64_t length = length_of(plan);
+  if (total != length)
+    return invalid(fmt::format("the chunks feed {} tokens, the {} {}", total, has_padding(plan) ? "longest row has" : "rows have", length));
+  return {};
+}
+
+Result<void> validate_drafts(const RunPlan& plan) {
+  int before = -1;
+  for (const auto& draft : plan.drafts) {
+    if (draft.step <= before || static_cast<std::size_t>(draft.step) >= plan.chunks.size())
+      return invalid(fmt::format("drafts: step {} is out of order, or not among the plan's {}", draft.step, plan.chunks.size()));
+    before = draft.step;
+    if (draft.tokens.size() != plan.sequences.size())
+      return invalid(fmt::format("the draft of step {} has {} rows, the plan {}", draft.step, draft.tokens.size(), plan.sequences.size()));
+    for (const auto& row : draft.tokens)
+      if (row.empty() || row.size() != draft.tokens[0].size())
+        return invalid(fmt::format("the draft of step {} has rows of {} and {} tokens; as many in each are expected, and at least 1",
+                                   draft.step, draft.tokens[0].size(), row.size()));
+  }
+  return {};
+}
+
+/// What the cache drops is known beforehand, and so is what it cannot take back.
+Result<void> validate_cache(const RunPlan& plan) {
+  CULPRIT_TRY(const auto spec, CacheSpec::parse(plan.cache));
+  if (has_padding(plan) && spec.kind == CacheKind::rotating)
+    return fail("not-supported", "rows of unequal length in a rotating cache: it would keep their padding");
+  if (has_padding(plan)) {
+    const auto setting = [&](const char* key) { return plan.variants.contains(key) ? plan.variants.at(key) : std::string(); };
+    if (setting("rope.rank") == "3" || setting("rope.offset") == "scalar")
+      return invalid("rows of unequal length need an offset for each row: neither rope.rank=3 nor rope.offset=scalar can do that");
+  }
+  CacheContent content(spec);
+  for (int step = 0; step < static_cast<int>(plan.chunks.size()); ++step) {
+    const auto* draft = draft_at(plan, step);
+    if (plan.reprefill) content = CacheContent(spec);
+    const auto drafted = draft == nullptr ? 0 : static_cast<std::int64_t>(draft->tokens[0].size());
+    content.feed((plan.reprefill ? fed_through(plan, step) : plan.chunks[static_cast<std::size_t>(step)]) + drafted);
+    CULPRIT_CHECK(content.take_back(drafted));
+  }
   return {};
 }
 
@@ -111,6 +147,29 @@ Result<void> validate_variants(const RunPlan& plan) {
 std::string_view name_of(WeightSource source) { return kWeightSources[static_cast<std::size_t>(source)]; }
 std::string_view name_of(Sync sync) { return kSyncs[static_cast<std::size_t>(sync)]; }
 
+int length_of(const RunPlan& plan) {
+  std::size_t length = 0;
+  for (const auto& row : plan.sequences) length = std::max(length, row.size());
+  return static_cast<int>(length);
+}
+
+int padding_of(const RunPlan& plan, std::size_t row) { return length_of(plan) - static_cast<int>(plan.sequences[row].size()); }
+
+bool has_padding(const RunPlan& plan) {
+  return std::ranges::any_of(plan.sequences, [&](const auto& row) { return row.size() != plan.sequences[0].size(); });
+}
+
+int fed_through(const RunPlan& plan, int step) {
+  int fed = 0;
+  for (int s = 0; s <= step && s < static_cast<int>(plan.chunks.size()); ++s) fed += plan.chunks[static_cast<std::size_t>(s)];
+  return fed;
+}
+
+const Draft* draft_at(const RunPlan& plan, int step) {
+  const auto found = std::ranges::find(plan.drafts, step, &Draft::step);
+  return found == plan.drafts.end() ? nullptr : &*found;
+}
+
 Json to_json(const LoadPlan& plan) {
   return {{"model", plan.model.string()},
           {"dtype", name_of(plan.dtype)},
@@ -134,7 +193,8 @@ Result<LoadPlan> load_plan_from_json(const Json& json) {
 }
 
 Json to_json(const RunPlan& plan) {
-  Json interventions = Json::array(), faults = Json::array(), variants = Json::object();
+  Json interventions = Json::array(), faults = Json::array(), variants = Json::object(), drafts = Json::array();
+  for (const auto& draft : plan.drafts) drafts.push_back({{"step", draft.step}, {"tokens", draft.tokens}});
   for (const auto& intervention : plan.interventions) interventions.push_back(to_json(intervention));
   for (const auto& fault : plan.faults) faults.push_back(fault.text());
   for (const auto& [name, value] : plan.variants) variants[name] = value;
@@ -144,7 +204,9 @@ Json to_json(const RunPlan& plan) {
           {"position_base", plan.position_base},
           {"chunks", plan.chunks},
           {"reprefill", plan.reprefill},
+          {"drafts", std::move(drafts)},
           {"cache", plan.cache},
+          {"poison", plan.poison},
           {"variants", std::move(variants)},
           {"capture", plan.capture},
           {"capture_steps", plan.capture_steps},
@@ -166,6 +228,7 @@ Result<RunPlan> run_plan_from_json(const Json& json) {
       .required("chunks", plan.chunks)
       .optional("reprefill", plan.reprefill)
       .optional("cache", plan.cache)
+      .optional("poison", plan.poison)
       .optional("variants", plan.variants)
       .optional("capture", plan.capture)
       .optional("capture_steps", plan.capture_steps)
@@ -173,7 +236,16 @@ Result<RunPlan> run_plan_from_json(const Json& json) {
       .optional("faults", faults)
       .optional("sync", sync);
   const auto* interventions = fields.find("interventions");
+  const auto* drafts = fields.find("drafts");
   CULPRIT_CHECK(fields.done());
+  if (drafts != nullptr) {
+    if (!drafts->is_array()) return invalid("run plan: field 'drafts' is not a list");
+    for (const auto& item : *drafts)
+      CULPRIT_CHECK(Fields(item, "draft", "plan-invalid")
+                        .required("step", plan.drafts.emplace_back().step)
+                        .required("tokens", plan.drafts.back().tokens)
+                        .done());
+  }
   if (interventions != nullptr) {
     if (!interventions->is_array()) return invalid("run plan: field 'interventions' is not a list");
     for (const auto& item : *interventions) {
@@ -193,7 +265,8 @@ Result<RunPlan> run_plan_from_json(const Json& json) {
 Result<void> validate(const RunPlan& plan) {
   CULPRIT_CHECK(validate_rows(plan));
   CULPRIT_CHECK(validate_chunks(plan));
-  CULPRIT_CHECK(index_of(plan.cache, kCaches, "cache"));
+  CULPRIT_CHECK(validate_drafts(plan));
+  CULPRIT_CHECK(validate_cache(plan));
   if (static_cast<std::size_t>(plan.sync) >= kSyncs.size()) return invalid("the sync is of an unknown kind");
   CULPRIT_CHECK(validate_variants(plan));
   for (const auto& glob : plan.capture)
@@ -208,6 +281,12 @@ Result<void> validate_tokens(const RunPlan& plan, int vocabulary) {
     for (std::size_t i = 0; i < plan.sequences[row].size(); ++i)
       if (const int token = plan.sequences[row][i]; token < 0 || token >= vocabulary)
         return fail("tokens-invalid", fmt::format("row {}, token {}: id {} is not in the vocabulary [0, {})", row, i, token, vocabulary));
+  for (const auto& draft : plan.drafts)
+    for (const auto& row : draft.tokens)
+      for (const int token : row)
+        if (token < 0 || token >= vocabulary)
+          return fail("tokens-invalid",
+                      fmt::format("draft of step {}: id {} is not in the vocabulary [0, {})", draft.step, token, vocabulary));
   return {};
 }
 

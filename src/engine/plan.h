@@ -42,14 +42,22 @@ struct Intervention {
   std::filesystem::path file = {};  // for replace
 };
 
+/// Tokens that a step feeds behind its own and takes back from the cache after it, as speculative decoding does.
+struct Draft {
+  int step = 0;
+  std::vector<std::vector<int>> tokens = {};  // [row][token], as many in each row
+};
+
 struct RunPlan {
   std::string name;                         // of the arm, for people
-  std::vector<std::vector<int>> sequences;  // token ids, one row each, equal lengths
+  std::vector<std::vector<int>> sequences;  // token ids, one row each; shorter ones are padded on the left
   std::vector<int> sequence_ids;            // logical identity of each row; empty: 0, 1, ..
-  std::int64_t position_base = 0;           // position of the first token
-  std::vector<int> chunks;                  // tokens fed per step, summing to the length; {1,1,1} is incremental, {3} one prefill
+  std::int64_t position_base = 0;           // position of each row's first token
+  std::vector<int> chunks;                  // tokens fed per step, summing to the longest row; {1,1,1} is incremental, {3} one prefill
   bool reprefill = false;                   // step s feeds the first chunks[0]+..+chunks[s] tokens into a fresh cache
-  std::string cache = "concat";             // or "padded"
+  std::vector<Draft> drafts;                // at most one a step
+  std::string cache = "concat";             // CacheSpec
+  bool poison = false;                      // spare slots of a cache hold NaN, so that reading one shows
   std::map<std::string, std::string>
       variants;  // "rope": "fused"|"composed"; "rope.rank": "4"|"3"; "rope.offset": "scalar"|"per_row"; "linear": "dense"|"quantized"; ...
   std::vector<std::string> capture = {"**"};  // tap globs
@@ -60,12 +68,22 @@ struct RunPlan {
   Sync sync = Sync::lazy;
 };
 
+/// Tokens of the longest row.
+[[nodiscard]] int length_of(const RunPlan& plan);
+/// Padding before the row's first token.
+[[nodiscard]] int padding_of(const RunPlan& plan, std::size_t row);
+[[nodiscard]] bool has_padding(const RunPlan& plan);
+/// Tokens, padding included, that are fed for good by the end of `step`.
+[[nodiscard]] int fed_through(const RunPlan& plan, int step);
+/// The draft of `step`; nullptr when it has none.
+[[nodiscard]] const Draft* draft_at(const RunPlan& plan, int step);
+
 [[nodiscard]] Json to_json(const LoadPlan& plan);
 [[nodiscard]] Json to_json(const RunPlan& plan);
 /// Error ids: plan-invalid, dtype-unknown, fault-unknown.
 [[nodiscard]] Result<LoadPlan> load_plan_from_json(const Json& json);
 [[nodiscard]] Result<RunPlan> run_plan_from_json(const Json& json);
-/// Checks what does not need a model: chunks sum to the length, rows of equal length, known enum values.
+/// Checks what does not need a model: chunks sum to the length, what a cache can hold and take back, known enum values.
 [[nodiscard]] Result<void> validate(const RunPlan& plan);
 [[nodiscard]] Result<void> validate_tokens(const RunPlan& plan, int vocabulary);
 

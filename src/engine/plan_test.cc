@@ -5,6 +5,8 @@
 #include <functional>
 #include <limits>
 
+#include "decode/cache_spec.h"
+
 namespace culprit {
 namespace {
 
@@ -22,7 +24,9 @@ RunPlan some_run_plan() {
   plan.position_base = std::numeric_limits<std::int64_t>::max();
   plan.chunks = {1, 3};
   plan.reprefill = true;
+  plan.drafts = {{.step = 1, .tokens = {{3}, {4}}}};
   plan.cache = "padded";
+  plan.poison = true;
   plan.variants = {{"rope", "composed"}, {"rope.rank", "3"}};
   plan.capture = {"layers.*.q", "logits"};
   plan.capture_steps = {1};
@@ -66,6 +70,10 @@ TEST(PlanTest, ARunPlanRoundTripsExactly) {
   EXPECT_EQ(actual->chunks, expected.chunks);
   EXPECT_EQ(actual->reprefill, expected.reprefill);
   EXPECT_EQ(actual->cache, expected.cache);
+  EXPECT_EQ(actual->poison, expected.poison);
+  ASSERT_EQ(actual->drafts.size(), 1u);
+  EXPECT_EQ(actual->drafts[0].step, 1);
+  EXPECT_EQ(actual->drafts[0].tokens, expected.drafts[0].tokens);
   EXPECT_EQ(actual->variants, expected.variants);
   EXPECT_EQ(actual->capture, expected.capture);
   EXPECT_EQ(actual->capture_steps, expected.capture_steps);
@@ -168,7 +176,21 @@ TEST(PlanTest, ValidateRefusesContradictions) {
        [](RunPlan& plan) {
          plan.chunks = {2147483647, 2147483647, 5};
        }},  // 3 modulo 2^32
-      {"unequal rows", [](RunPlan& plan) { plan.sequences.push_back({1}); }},
+      {"one offset for unequal rows",
+       [](RunPlan& plan) {
+         plan.sequences.push_back({1});
+         plan.variants = {{"rope.offset", "scalar"}};
+       }},
+      {"draft at no step", [](RunPlan& plan) { plan.drafts = {{.step = 2, .tokens = {{1}}}}; }},
+      {"two drafts at a step",
+       [](RunPlan& plan) {
+         plan.drafts = {{.step = 1, .tokens = {{1}}}, {.step = 1, .tokens = {{1}}}};
+       }},
+      {"draft of nothing", [](RunPlan& plan) { plan.drafts = {{.step = 1, .tokens = {{}}}}; }},
+      {"draft of other rows",
+       [](RunPlan& plan) {
+         plan.drafts = {{.step = 1, .tokens = {{1}, {1}}}};
+       }},
       {"sequence ids",
        [](RunPlan& plan) {
          plan.sequence_ids = {0, 1};
@@ -213,6 +235,42 @@ TEST(PlanTest, ValidateRefusesContradictions) {
   plan.sequences = {{}};
   plan.chunks = {};
   EXPECT_EQ(validate(plan).error().id, "tokens-invalid");
+}
+
+TEST(PlanTest, ACacheHasItsParametersAndNoOthers) {
+  for (const auto* text : {"concat", "padded", "rotating:size=5,keep=2", "sink_window:sink=2,window=3", "sink_window:sink=0,window=1"}) {
+    const auto spec = CacheSpec::parse(text);
+    ASSERT_TRUE(spec) << text;
+    EXPECT_EQ(spec->text(), text);
+  }
+  EXPECT_EQ(CacheSpec::parse("rotating:size=5")->text(), "rotating:size=5,keep=0");
+  for (const auto* text : {"", "ring", "concat:size=3", "rotating", "rotating:keep=1", "rotating:size=0", "rotating:size=2,keep=2",
+                           "rotating:size=5,size=5", "rotating:size=5,window=2", "rotating:size=x", "rotating:size=", "rotating:size=-1",
+                           "rotating:size=99999999999999999999", "sink_window:sink=1", "sink_window:sink=1,window=0"}) {
+    const auto spec = CacheSpec::parse(text);
+    ASSERT_FALSE(spec) << text;
+    EXPECT_EQ(spec.error().id, "plan-invalid") << text;
+  }
+  EXPECT_NE(CacheSpec::parse("rotatin:size=3").error().message.find("did you mean rotating?"), std::string::npos);
+}
+
+TEST(PlanTest, WhatACacheDroppedCannotBeTakenBack) {
+  auto plan = small_plan();
+  plan.drafts = {{.step = 1, .tokens = {{3}}}};
+  for (const auto* cache : {"concat", "padded", "rotating:size=4", "sink_window:sink=1,window=2"}) {
+    plan.cache = cache;
+    EXPECT_TRUE(validate(plan)) << cache;
+  }
+  for (const auto* cache : {"rotating:size=1", "sink_window:sink=1,window=2"}) {
+    plan.cache = cache;
+    plan.drafts[0].tokens = {{1, 2, 3}};
+    EXPECT_EQ(validate(plan).error().id, "not-supported") << cache;
+  }
+  plan = small_plan();
+  plan.sequences.push_back({1});
+  EXPECT_TRUE(validate(plan));
+  plan.cache = "rotating:size=4";
+  EXPECT_EQ(validate(plan).error().id, "not-supported") << "it would keep padding";
 }
 
 TEST(PlanTest, TokensAreOfTheVocabulary) {

@@ -18,11 +18,13 @@ std::span<const FaultEntry> fault_catalogue() {
       entries::f04_batch_zero_for_all(),
       entries::f05_query_position_advanced(),
       entries::f06_write_slot_late(),
+      entries::f07_shared_positions(),
       entries::f08_decode_position_reset(),
       entries::f09_rotary_table(),
       entries::f11_window(),
       entries::f12_causal_mask(),
       entries::f22_kv_heads_tiled(),
+      entries::f23_draft_stays(),
   };
   return kEntries;
 }
@@ -164,6 +166,17 @@ OpCall with_window(OpCall call, int window) {
 std::int64_t cached_tokens(const OpCall& call) {
   if (call.context.at.slot.empty()) return 0;
   return static_cast<std::int64_t>(call.context.at.slot[0].size()) - call.context.at.tokens();
+}
+
+bool appends(const OpCall& call) {
+  const auto& at = call.context.at;
+  for (std::size_t row = 0; row < at.position.size(); ++row) {
+    const auto &fed = at.position[row], &slots = at.slot[row];
+    if (slots.size() < fed.size()) return false;
+    for (std::size_t token = 0; token < fed.size(); ++token)
+      if (const auto slot = slots[slots.size() - fed.size() + token]; slot >= 0 && slot != fed[token]) return false;
+  }
+  return true;
 }
 
 StaleBuffer::StaleBuffer(const OpCall& call) {

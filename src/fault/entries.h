@@ -9,11 +9,13 @@ FaultEntry f02_view_read_as_dense();
 FaultEntry f04_batch_zero_for_all();
 FaultEntry f05_query_position_advanced();
 FaultEntry f06_write_slot_late();
+FaultEntry f07_shared_positions();
 FaultEntry f08_decode_position_reset();
 FaultEntry f09_rotary_table();
 FaultEntry f11_window();
 FaultEntry f12_causal_mask();
 FaultEntry f22_kv_heads_tiled();
+FaultEntry f23_draft_stays();
 
 // Pieces that entries share.
 
@@ -25,6 +27,8 @@ FaultEntry f22_kv_heads_tiled();
 [[nodiscard]] OpCall with_window(OpCall call, int window);
 /// Tokens already in the cache before this step.
 [[nodiscard]] std::int64_t cached_tokens(const OpCall& call);
+/// Whether the step's tokens are the last slots: not so where a ring is written in place.
+[[nodiscard]] bool appends(const OpCall& call);
 /// A Broken with exact values; nothing when they equal call.result bit for bit.
 [[nodiscard]] std::optional<Broken> exactly(Tensor output, const OpCall& call);
 /// What the output's memory held before: the op's previous output, element by element whatever its shape, and 0 beyond its end.

@@ -47,8 +47,18 @@ std::map<std::string, std::string> factors(const Entry& entry) {
   for (std::size_t row = 0; row < ids.size(); ++row)
     out[fmt::format("tokens.{}", ids[row])] = fmt::format("{}", fmt::join(plan.sequences[row], ","));
   out["schedule"] = fmt::format("{}{}", plan.reprefill ? "re-prefill " : "", fmt::join(plan.chunks, "+"));
+  for (const auto& draft : plan.drafts) {
+    out["schedule"] += fmt::format(", drafts at {}:", draft.step);
+    for (const auto& row : draft.tokens) out["schedule"] += fmt::format(" {}", fmt::join(row, ","));
+  }
+  if (has_padding(plan)) {
+    std::vector<int> padding;
+    for (std::size_t row = 0; row < plan.sequences.size(); ++row) padding.push_back(padding_of(plan, row));
+    out["padding"] = fmt::format("{}", fmt::join(padding, ","));
+  }
   out["position base"] = std::to_string(plan.position_base);
   out["cache"] = plan.cache;
+  out["spare slots"] = plan.poison ? "NaN" : "0";
   for (const auto& [op, variant] : plan.variants) out["variant " + op] = variant;
   std::vector<std::string> interventions, faults;
   for (const auto& intervention : plan.interventions) interventions.push_back(text_of(intervention));

@@ -33,9 +33,18 @@ Tensor with_layout(const Tensor& values, const Layout& layout, double unknown) {
   return wrapped ? *std::move(wrapped) : values;
 }
 
+namespace {
+
+bool holds_earlier(const Coordinates& at) { return !at.slot.empty() && static_cast<std::int64_t>(at.slot[0].size()) > at.tokens(); }
+
+}  // namespace
+
 Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Trace& trace, int step, const Node& node) {
   const auto* output = trace.find(step, node.output);
   if (output == nullptr) return fail("tap-unknown", fmt::format("{} was not recorded at step {}", node.output, step));
+  CULPRIT_TRY(const auto plan_json, get_field<Json>(trace.header(), "plan", "trace header"));
+  CULPRIT_TRY(auto plan, run_plan_from_json(plan_json));
+  const double spare = plan.poison ? std::numeric_limits<double>::quiet_NaN() : 0.0;
   OpCall call;
   call.node = &node;
   call.dtype = output->layout.dtype;
@@ -45,21 +54,17 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
     CULPRIT_TRY(auto values, trace.tensor(*record));
     const auto* producer = model.graph().find(name);
     const bool is_cache = producer != nullptr && producer->op == Op::cache_write;
-    call.inputs.push_back(with_layout(values, record->layout, is_cache ? 0.0 : std::numeric_limits<double>::quiet_NaN()));
+    call.inputs.push_back(with_layout(values, record->layout, is_cache ? spare : std::numeric_limits<double>::quiet_NaN()));
   }
   call.context.facts = &model.facts();
   call.context.dtype = call.dtype;
   call.context.at = output->at;
   if (node.op == Op::embedding) {
-    CULPRIT_TRY(const auto plan_json, get_field<Json>(trace.header(), "plan", "trace header"));
-    CULPRIT_TRY(const auto fed, run_plan_from_json(plan_json));
-    CULPRIT_TRY(call.context.tokens, tokens_at(fed, output->at));
+    CULPRIT_TRY(call.context.tokens, tokens_at(plan, step, output->at));
   }
-  const auto& plan = trace.header().at("plan");
-  const auto variants = plan.value("variants", Json::object());
   if (!node.weight.empty()) {
     std::optional<QuantizedValues> packed;
-    if (variants.value(std::string(name_of(node.op)), "") == "quantized") {
+    if (plan.variants[std::string(name_of(node.op))] == "quantized") {
       CULPRIT_TRY(packed, weights.quantized(node.weight));
     }
     if (packed) {
@@ -75,16 +80,14 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
   if (before != nullptr) {
     CULPRIT_TRY(call.previous, trace.tensor(*before));
   }
-  if (node.op == Op::cache_write && !output->at.slot.empty()) {
-    const auto cached = static_cast<std::int64_t>(output->at.slot[0].size()) - output->at.tokens();
-    if (cached > 0) {
-      if (before == nullptr || call.previous.dim(2) < cached)
-        return fail("tap-unknown", fmt::format("{} holds {} earlier tokens, but the step before was not recorded", node.output, cached));
-      call.context.cache = call.previous.sliced(2, 0, cached);
-    }
+  if (node.op == Op::cache_write && holds_earlier(output->at) && !plan.reprefill) {
+    if (before == nullptr)
+      return fail("tap-unknown", fmt::format("{} holds earlier tokens, but the step before was not recorded", node.output));
+    call.context.cache = call.previous;
+    call.context.cache_slot = before->at.slot;
   }
-  call.collapsed_rank = variants.value("rope.rank", "4") == "3" ? 3 : 4;
-  call.per_row_offset = variants.value("rope.offset", "scalar") == "per_row" && output->at.rows() > 1;
+  call.collapsed_rank = plan.variants["rope.rank"] == "3" ? 3 : 4;
+  call.per_row_offset = (plan.variants["rope.offset"] == "per_row" || has_padding(plan)) && output->at.rows() > 1;
   std::vector<Array> inputs;
   for (const auto& input : call.inputs) inputs.push_back(to_array(input));
   CULPRIT_TRY(const auto value, evaluate_node(node, inputs, call.context));

@@ -48,6 +48,7 @@ std::vector<double> sdpa_bounds(const BoundCall& call) {
   const double threshold = overflow_threshold(call.dtype);
   const double infinity = std::numeric_limits<double>::infinity();
 
+  const auto visible = visible_slots(at, call.node.window);
   std::vector<double> bounds(call.value.values.size());
   std::vector<Key> keys;
   for (std::int64_t row = 0; row < rows; ++row)
@@ -56,13 +57,12 @@ std::vector<double> sdpa_bounds(const BoundCall& call) {
         const auto out = static_cast<std::size_t>(((row * heads + head) * tokens + token) * channels);
         const double* query = &q.values[out];
         const auto kv_base = (row * kv_heads + head / (heads / kv_heads)) * slots;
-        const auto own = at.position[static_cast<std::size_t>(row)][static_cast<std::size_t>(token)];
+        const auto* sees = &visible[static_cast<std::size_t>((row * tokens + token) * slots)];
         keys.clear();
         double largest = -infinity;
         bool overflows = false;
         for (std::int64_t slot = 0; slot < slots; ++slot) {
-          const auto position = at.slot[static_cast<std::size_t>(row)][static_cast<std::size_t>(slot)];
-          if (!is_visible(position, own, call.node.window)) continue;
+          if (sees[slot] == 0) continue;
           const double* key = &k.values[static_cast<std::size_t>((kv_base + slot) * channels)];
           double score = 0, magnitude = 0, key_magnitude = 0;
           for (std::int64_t c = 0; c < channels; ++c) {

@@ -6,7 +6,7 @@ namespace {
 // The new tokens are written one slot late: the first new slot stays unwritten and the newest token falls behind the live view.
 Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) {
   const auto before = cached_tokens(call);
-  if (before == 0) return std::nullopt;
+  if (before == 0 || !appends(call)) return std::nullopt;
   auto output = call.result.copy();
   const auto& new_tokens = call.inputs.at(0);
   const auto tokens = new_tokens.dim(2);

@@ -1,0 +1,38 @@
+#include "fault/entries.h"
+
+namespace culprit::entries {
+namespace {
+
+/// Whether a row's live slots are in order without gaps: nothing was dropped.
+bool in_order(const std::vector<std::int64_t>& slots) {
+  for (std::size_t i = 1; i < slots.size(); ++i)
+    if (slots[i - 1] >= 0 && slots[i] != slots[i - 1] + 1) return false;
+  return true;
+}
+
+// The step before read more slots than are cached now: what it fed beyond them was taken back, but its keys or values are still there.
+Result<std::optional<Broken>> breaks(const FaultSpec&, const OpCall& call) {
+  const auto before = cached_tokens(call);
+  if (before == 0 || call.previous.rank() != 4 || call.previous.dim(2) <= before || !in_order(call.context.at.slot[0])) return std::nullopt;
+  auto output = call.result.copy();
+  const auto stale = std::min(call.previous.dim(2), output.dim(2)) - before;
+  for_each_index({output.dim(0), output.dim(1), stale, output.dim(3)}, [&](std::span<const std::int64_t> i) {
+    output.set({i[0], i[1], before + i[2], i[3]}, call.previous.at({i[0], i[1], before + i[2], i[3]}));
+  });
+  return exactly(std::move(output), call);
+}
+
+}  // namespace
+
+FaultEntry f23_draft_stays() {
+  return {.id = "F23",
+          .ops = {Op::cache_write},
+          .title = "a rejected draft stays in the cache",
+          .mechanism = "draft tokens were taken back, but the cache still shows their keys or values where the next tokens' belong",
+          .trigger = "a step after one whose draft was taken back",
+          .public_example = "mlx-swift-lm 424",
+          .parameters = {},
+          .breaks = breaks};
+}
+
+}  // namespace culprit::entries
