@@ -3,6 +3,7 @@
 #include <map>
 #include <span>
 
+#include "decode/architecture.h"
 #include "decode/node_eval.h"
 #include "engines/ref/test_engine.h"
 
@@ -173,6 +174,24 @@ TEST_P(Schedules, RecomputingACallFromItsCoordinatesGivesItBack) {
     plan.sequences[2].resize(3);
     EXPECT_EQ(changed(plan), std::vector<std::string>{}) << "padded from " << base;
   }
+}
+
+// Chunked is incremental then, whatever is dropped: no layer sees beyond its window.
+TEST_P(Schedules, ARingAsLargeAsTheWindowShowsNowhere) {
+  if (GetParam() == DType::f64) GTEST_SKIP() << "a ring's slots are summed in another order, which only float64 shows";
+  auto facts = find_architecture("mistral")->tiny();
+  facts.window = 3;
+  TestEngine engine(GetParam(), WeightSource::culprit, nullptr, facts);
+  const auto concat = engine.run(three_rows({1, 1, 1, 1, 1, 1, 1}));
+  for (const auto& chunks : std::vector<std::vector<int>>{{1, 1, 1, 1, 1, 1, 1}, {3, 3, 1}, {1, 4, 1, 1}, {7}})
+    for (const auto* cache : {"concat", "padded", "rotating:size=3", "rotating:size=4", "sink_window:sink=0,window=3"}) {
+      auto plan = three_rows(chunks);
+      plan.cache = cache;
+      expect_same_tokens(concat, engine.run(plan));
+    }
+  auto narrow = three_rows({1, 1, 1, 1, 1, 1, 1});
+  narrow.cache = "rotating:size=2";
+  EXPECT_NE(by_token(concat, "logits"), by_token(engine.run(narrow), "logits"));
 }
 
 TEST_P(Schedules, ARingThatDropsTokensIsOneOfItsOwnKindOnly) {

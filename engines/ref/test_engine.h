@@ -18,8 +18,9 @@ namespace culprit::ref {
 class TestEngine {
  public:
   /// A backend of the test's own must outlive this.
-  explicit TestEngine(DType dtype = DType::f32, WeightSource source = WeightSource::culprit, kit::Backend* backend = nullptr)
-      : backend_(backend == nullptr ? &reference_ : backend), facts_(tiny_llama_facts()) {
+  explicit TestEngine(DType dtype = DType::f32, WeightSource source = WeightSource::culprit, kit::Backend* backend = nullptr,
+                      Facts facts = tiny_llama_facts())
+      : backend_(backend == nullptr ? &reference_ : backend), facts_(std::move(facts)) {
     const auto model = dir_ / "model";
     if (const auto written = write_random_model(model, {.facts = facts_, .seed = 7}); !written)
       throw std::runtime_error(to_string(written.error()));

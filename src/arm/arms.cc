@@ -79,10 +79,11 @@ Arm sink_window(const Fixture& f) { return with_cache(alone_0(f), "sink_window:s
 // single tokens.
 constexpr const char* kRing = "rotating:size=3,keep=1";
 constexpr const char* kSinks = "sink_window:sink=1,window=2";
-Arm ring(const Fixture& f) { return with_cache(rows_of(f, {0}, full(f)), kRing); }
-Arm ring_single(const Fixture& f) { return with_cache(incremental(f), kRing); }
-Arm sinks(const Fixture& f) { return with_cache(rows_of(f, {0}, full(f)), kSinks); }
-Arm sinks_single(const Fixture& f) { return with_cache(incremental(f), kSinks); }
+constexpr std::size_t kOverflowing = 5;  // tokens: each slot that may be overwritten is
+Arm ring(const Fixture& f) { return with_cache(rows_of(f, {0}, kOverflowing), kRing); }
+Arm ring_single(const Fixture& f) { return with_cache(in_chunks(f, {0}, kOverflowing, 1), kRing); }
+Arm sinks(const Fixture& f) { return with_cache(rows_of(f, {0}, kOverflowing), kSinks); }
+Arm sinks_single(const Fixture& f) { return with_cache(in_chunks(f, {0}, kOverflowing, 1), kSinks); }
 
 // The second step feeds its token and two of another row's, which it takes back.
 Arm speculative(const Fixture& f) {
