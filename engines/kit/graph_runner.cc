@@ -54,7 +54,6 @@ Result<Array> run_node(Backend& backend, const NodeRun& run) {
 
 namespace {
 
-constexpr int kPaddingToken = 0;
 constexpr std::string_view kQuantized = "quantized";  // the variant that takes packed weights
 
 /// One run: the state that lives from step to step.
@@ -110,7 +109,7 @@ class Runner {
         layout_ = CacheLayout(cache_);
       }
       draft_ = draft_at(plan_, step);
-      drafted_ = draft_ == nullptr ? 0 : static_cast<int>(draft_->tokens[0].size());
+      drafted_ = drafted_at(plan_, step);
       begin_ = static_cast<int>(layout_.next());
       end_ = fed_through(plan_, step);
       CULPRIT_TRY(auto argmax, run_step(step, trace));

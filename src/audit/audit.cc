@@ -121,10 +121,10 @@ class Auditor {
       for (const int step : all_steps) {
         if (plan.reprefill) history.clear();
         for (; fed < step; ++fed) {
-          feed(plan, fed, content);
-          CULPRIT_CHECK(content.take_back(drafted(plan, fed)));
+          feed_step(plan, fed, content);
+          CULPRIT_CHECK(content.take_back(drafted_at(plan, fed)));
         }
-        feed(plan, fed++, content);
+        feed_step(plan, fed++, content);
         const auto* input = trace->find(step, node.inputs.front());
         const auto* output = trace->find(step, node.output);
         if (input != nullptr && !input->file.empty()) {
@@ -137,23 +137,13 @@ class Auditor {
           CULPRIT_CHECK(audit_cache(**next, history, content));
           ++next;
         }
-        const auto taken_back = drafted(plan, step);
+        const auto taken_back = drafted_at(plan, step);
         if (taken_back > 0 && (input != nullptr || output != nullptr))
           history.write_unknown(last_tokens((input != nullptr ? input : output)->at, taken_back));
         CULPRIT_CHECK(content.take_back(taken_back));
       }
     }
     return {};
-  }
-
-  static std::int64_t drafted(const RunPlan& plan, int step) {
-    const auto* draft = draft_at(plan, step);
-    return draft == nullptr ? 0 : static_cast<std::int64_t>(draft->tokens[0].size());
-  }
-
-  static void feed(const RunPlan& plan, int step, CacheContent& content) {
-    if (plan.reprefill) content.clear();
-    content.feed((plan.reprefill ? fed_through(plan, step) : plan.chunks[static_cast<std::size_t>(step)]) + drafted(plan, step));
   }
 
   static Coordinates last_tokens(Coordinates at, std::int64_t tokens) {

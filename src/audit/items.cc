@@ -28,23 +28,6 @@ std::string default_variant(const Trace& trace, const std::string& op) {
   return variants->front().get<std::string>();
 }
 
-Arithmetic arithmetic_of(const Trace& trace, const std::string& op, const std::string& variant, const AuditOptions& options) {
-  if (const auto found = options.arithmetic.find(op + "." + variant); found != options.arithmetic.end()) return found->second;
-  if (const auto found = options.arithmetic.find(op); found != options.arithmetic.end() && variant == default_variant(trace, op))
-    return found->second;
-  Arithmetic arithmetic;
-  const auto* declared = declared_op(trace, op);
-  for (const auto& key : {std::string("arithmetic"), variant, std::string("accumulate")})
-    declared = declared == nullptr ? nullptr : field(*declared, key);
-  if (declared == nullptr || !declared->is_string()) return arithmetic;
-  const auto accumulate = declared->get<std::string>();
-  arithmetic.in_dtype = accumulate == "dtype";
-  const auto dtype = parse_dtype(accumulate);
-  arithmetic.declared = arithmetic.in_dtype || (dtype && is_float(*dtype));
-  if (dtype && is_float(*dtype)) arithmetic.accumulate = *dtype;
-  return arithmetic;
-}
-
 std::string reason_not_tested(const Trace& trace, int step, const Node& node, AuditItem& item) {
   item.output = trace.find(step, node.output);
   if (item.output == nullptr) return "its output was not recorded";
@@ -61,6 +44,23 @@ std::string reason_not_tested(const Trace& trace, int step, const Node& node, Au
 }
 
 }  // namespace
+
+Arithmetic arithmetic_of(const Trace& trace, const std::string& op, const std::string& variant, const AuditOptions& options) {
+  if (const auto found = options.arithmetic.find(op + "." + variant); found != options.arithmetic.end()) return found->second;
+  if (const auto found = options.arithmetic.find(op); found != options.arithmetic.end() && variant == default_variant(trace, op))
+    return found->second;
+  Arithmetic arithmetic;
+  const auto* declared = declared_op(trace, op);
+  for (const auto& key : {std::string("arithmetic"), variant, std::string("accumulate")})
+    declared = declared == nullptr ? nullptr : field(*declared, key);
+  if (declared == nullptr || !declared->is_string()) return arithmetic;
+  const auto accumulate = declared->get<std::string>();
+  arithmetic.in_dtype = accumulate == "dtype";
+  const auto dtype = parse_dtype(accumulate);
+  arithmetic.declared = arithmetic.in_dtype || (dtype && is_float(*dtype));
+  if (dtype && is_float(*dtype)) arithmetic.accumulate = *dtype;
+  return arithmetic;
+}
 
 Result<AuditedTrace> audited_trace(const Trace& trace) {
   AuditedTrace audited{&trace, {}};
@@ -111,7 +111,6 @@ AuditReport collect_items(const Model& model, const std::vector<AuditedTrace>& t
 }
 
 Result<std::vector<std::vector<int>>> tokens_at(const RunPlan& plan, int step, const Coordinates& at) {
-  constexpr int kPaddingToken = 0;
   const auto* draft = draft_at(plan, step);
   std::vector<std::vector<int>> tokens;
   for (std::size_t row = 0; row < at.position.size(); ++row) {

@@ -29,6 +29,9 @@ struct AuditedTrace {
 /// Error ids: trace-invalid, and the plan's.
 [[nodiscard]] Result<AuditedTrace> audited_trace(const Trace& trace);
 
+/// What an engine's arithmetic in `variant` of `op` is: as `options` say, else as its hello in the trace's header declares, else the default.
+[[nodiscard]] Arithmetic arithmetic_of(const Trace& trace, const std::string& op, const std::string& variant, const AuditOptions& options);
+
 /// A report with an entry for each step and node of `traces[index]`, and items for those that can be audited; the others have their reason.
 [[nodiscard]] AuditReport collect_items(const Model& model, const std::vector<AuditedTrace>& traces, std::size_t index,
                                         const AuditOptions& options, std::vector<AuditItem>& items);

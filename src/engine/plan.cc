@@ -102,11 +102,8 @@ Result<void> validate_cache(const RunPlan& plan) {
   }
   CacheContent content(spec);
   for (int step = 0; step < static_cast<int>(plan.chunks.size()); ++step) {
-    const auto* draft = draft_at(plan, step);
-    if (plan.reprefill) content = CacheContent(spec);
-    const auto drafted = draft == nullptr ? 0 : static_cast<std::int64_t>(draft->tokens[0].size());
-    content.feed((plan.reprefill ? fed_through(plan, step) : plan.chunks[static_cast<std::size_t>(step)]) + drafted);
-    CULPRIT_CHECK(content.take_back(drafted));
+    feed_step(plan, step, content);
+    CULPRIT_CHECK(content.take_back(drafted_at(plan, step)));
   }
   return {};
 }
@@ -168,6 +165,16 @@ int fed_through(const RunPlan& plan, int step) {
 const Draft* draft_at(const RunPlan& plan, int step) {
   const auto found = std::ranges::find(plan.drafts, step, &Draft::step);
   return found == plan.drafts.end() ? nullptr : &*found;
+}
+
+int drafted_at(const RunPlan& plan, int step) {
+  const auto* draft = draft_at(plan, step);
+  return draft == nullptr ? 0 : static_cast<int>(draft->tokens[0].size());
+}
+
+void feed_step(const RunPlan& plan, int step, CacheContent& content) {
+  if (plan.reprefill) content.clear();
+  content.feed((plan.reprefill ? fed_through(plan, step) : plan.chunks[static_cast<std::size_t>(step)]) + drafted_at(plan, step));
 }
 
 Json to_json(const LoadPlan& plan) {

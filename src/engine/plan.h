@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "decode/cache_spec.h"
 #include "fault/fault.h"
 #include "format/gguf.h"
 #include "num/dtype.h"
@@ -77,6 +78,11 @@ struct RunPlan {
 [[nodiscard]] int fed_through(const RunPlan& plan, int step);
 /// The draft of `step`; nullptr when it has none.
 [[nodiscard]] const Draft* draft_at(const RunPlan& plan, int step);
+/// Its tokens.
+[[nodiscard]] int drafted_at(const RunPlan& plan, int step);
+/// Feeds what `step` feeds, its draft included, which is to be taken back after it; a re-prefill begins with a fresh cache.
+void feed_step(const RunPlan& plan, int step, CacheContent& content);
+inline constexpr int kPaddingToken = 0;
 
 [[nodiscard]] Json to_json(const LoadPlan& plan);
 [[nodiscard]] Json to_json(const RunPlan& plan);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "audit/bounded.h"
+#include "audit/items.h"
 #include "base/pool.h"
 #include "locate/recorded_call.h"
 
@@ -26,13 +27,6 @@ struct Prepared {
   Tensor magnitude;  // of a weight that the engine computes from parts
   bool bad = false;
 };
-
-Arithmetic arithmetic_of(Op op, const std::string& variant, const AuditOptions& options) {
-  const std::string name(name_of(op));
-  for (const auto& key : {name + "." + variant, name})
-    if (const auto declared = options.arithmetic.find(key); declared != options.arithmetic.end()) return declared->second;
-  return {};
-}
 
 Result<Bounded> bounded_call(const OpCall& call, const Prepared& record) {
   std::vector<Array> inputs;
@@ -86,12 +80,10 @@ Result<std::vector<Prepared>> prepare(const Model& model, UsedWeights& weights, 
   for (const auto& record : records) {
     const auto& node = model.graph().nodes()[static_cast<std::size_t>(record.node)];
     Prepared item;
-    CULPRIT_TRY(item.call, recorded_call(model, weights, *record.trace, record.step, node));
-    item.arithmetic = arithmetic_of(node.op, record.variant, options);
-    if (record.variant == "quantized" && !node.weight.empty()) {
-      CULPRIT_TRY(const auto packed, weights.quantized(node.weight));
-      if (packed) item.magnitude = packed->magnitude;
-    }
+    CULPRIT_TRY(auto recorded, recorded_call(model, weights, *record.trace, record.step, node));
+    item.call = std::move(recorded.call);
+    item.magnitude = std::move(recorded.magnitude);
+    item.arithmetic = arithmetic_of(*record.trace, std::string(name_of(node.op)), record.variant, options);
     CULPRIT_TRY(item.right, bounded_call(item.call, item));
     CULPRIT_TRY(const auto observed, record.trace->tensor(*record.trace->find(record.step, node.output)));
     item.observed = observed.values();

@@ -39,13 +39,14 @@ bool holds_earlier(const Coordinates& at) { return !at.slot.empty() && static_ca
 
 }  // namespace
 
-Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Trace& trace, int step, const Node& node) {
+Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, const Trace& trace, int step, const Node& node) {
   const auto* output = trace.find(step, node.output);
   if (output == nullptr) return fail("tap-unknown", fmt::format("{} was not recorded at step {}", node.output, step));
   CULPRIT_TRY(const auto plan_json, get_field<Json>(trace.header(), "plan", "trace header"));
   CULPRIT_TRY(auto plan, run_plan_from_json(plan_json));
   const double spare = plan.poison ? std::numeric_limits<double>::quiet_NaN() : 0.0;
-  OpCall call;
+  RecordedCall recorded;
+  OpCall& call = recorded.call;
   call.node = &node;
   call.dtype = output->layout.dtype;
   for (const auto& name : node.inputs) {
@@ -69,6 +70,7 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
     }
     if (packed) {
       call.context.weight = packed->value;
+      recorded.magnitude = packed->magnitude;
     } else {
       CULPRIT_TRY(call.context.weight, weights.dense(node.weight));
     }
@@ -92,7 +94,7 @@ Result<OpCall> recorded_call(const Model& model, UsedWeights& weights, const Tra
   for (const auto& input : call.inputs) inputs.push_back(to_array(input));
   CULPRIT_TRY(const auto value, evaluate_node(node, inputs, call.context));
   call.result = to_tensor(value, call.dtype);
-  return call;
+  return recorded;
 }
 
 }  // namespace culprit

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Holds culprit's graphs against mlx_lm: run.py CASE --culprit PROGRAM --work FOLDER
+"""Holds culprit's graphs against mlx_lm: graphs.py CASE --culprit PROGRAM --work FOLDER
 
 A seeded random model is written by `culprit model make`, its config edited as CASE says, and decoded by both: six tokens at once, then eight
-one by one, in float32, by mlx_lm, and by culprit's reference engine. mlx_lm lives in a virtual environment in FOLDER, made on first use; without
-an index to fetch it from the test is skipped.
+one by one, in float32, by mlx_lm, and by culprit's reference engine.
 
 How far the logits may be apart. Take the reference engine in f64 as exact. Two runs in f32 measure the noise of arithmetic of that width on
 this very model and these tokens: one rounds each op's float64 result once, the other also sums linear ops in f32 in reverse order. Their
@@ -15,17 +14,13 @@ rotated one position late (fault F05) must lie far outside.
 """
 import argparse
 import array
-import fcntl
 import json
-import os
 import pathlib
 import shutil
 import struct
 import subprocess
 import sys
 
-REQUIREMENTS = ["mlx-lm==0.32.2", "mlx==0.32.4", "mlx-cpu==0.32.4"]
-SKIPPED = 77
 TOKENS = [5, 41, 7, 96, 0, 13, 77, 8, 22, 64, 3, 90, 31, 58]
 CHUNKS = [6] + [1] * 8
 STEPS_AROUND_A_SUM = 16
@@ -42,28 +37,6 @@ CASES = {  # architecture, and what its config has instead
     "qwen3": ("qwen3", {}),
     "gemma3": ("gemma3", {}),
 }
-
-
-def environment(work):
-    """The Python of the environment; made once, whoever comes first."""
-    folder = work / "venv"
-    python = folder / "bin" / "python"
-    done = folder / "made-of"
-    with open(work / "venv.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if done.exists() and done.read_text().split() == REQUIREMENTS:
-            return python
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary=:all:"]
-        fetched = subprocess.run([*install, *REQUIREMENTS], capture_output=True, text=True)
-        if fetched.returncode != 0:
-            if os.environ.get("CULPRIT_TESTS_NEED_ENGINES"):
-                sys.exit(f"mlx_lm cannot be fetched: {fetched.stderr}")
-            print("skipped: mlx_lm cannot be fetched:", fetched.stderr.strip().splitlines()[-1:])
-            sys.exit(SKIPPED)
-        done.write_text("\n".join(REQUIREMENTS))
-    return python
 
 
 def floats(data, dtype):
@@ -112,7 +85,6 @@ def main():
     arguments = parser.parse_args()
     architecture, edits = CASES[arguments.case]
     arguments.work.mkdir(parents=True, exist_ok=True)
-    python = environment(arguments.work)
 
     model = arguments.work / arguments.case / "model"
     subprocess.run([arguments.culprit, "model", "make", architecture, "--seed", "7", "--out", model, "--quiet"], check=True,
@@ -129,7 +101,7 @@ def main():
     bound = (longest_sum + STEPS_AROUND_A_SUM) * noise
 
     out = arguments.work / arguments.case / "logits.f32"
-    subprocess.run([python, pathlib.Path(__file__).parent / "mlx_lm_logits.py", model, out, comma(CHUNKS), comma(TOKENS)], check=True)
+    subprocess.run([sys.executable, pathlib.Path(__file__).parent / "mlx_lm_logits.py", model, out, comma(CHUNKS), comma(TOKENS)], check=True)
     error = distance(exact, floats(out.read_bytes(), "F32"))
     broken = distance(exact, reference(arguments, model, "broken", "--dtype", "f32", "--fault", "F05"))
     print(f"{arguments.case}: {len(exact)} logits up to {max(map(abs, exact)):.3g}; noise of f32 {noise:.3g}; mlx_lm is {error:.3g} away, "

@@ -20,7 +20,7 @@ def main():
             return
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--disable-pip-version-check", "--no-input",
+        subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--disable-pip-version-check", "--no-input", "--no-deps",
                         "-r", requirements], check=True)
         stamp.write_text(expected)
 

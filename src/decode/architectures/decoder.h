@@ -1,6 +1,9 @@
 #pragma once
 // What the architectures share: one decoder of pre-norm blocks, rotary grouped-query attention and a gated MLP. Which of its optional nodes
 // an architecture has is a line of options.
+#include <algorithm>
+#include <array>
+#include <iterator>
 #include <vector>
 
 #include "decode/architecture.h"
@@ -28,5 +31,33 @@ struct Options {
 [[nodiscard]] Shape attn_out(const Facts& facts);
 [[nodiscard]] Shape mlp_in(const Facts& facts);
 [[nodiscard]] Shape mlp_out(const Facts& facts);
+
+/// Weights that all of these decoders have under the same names. Norms that some have stand below.
+inline constexpr WeightEntry kShared[] = {
+    {"embed", "token_embd.weight", "model.embed_tokens.weight", vocabulary_by_hidden},
+    {"attn_norm", "blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", hidden},
+    {"q", "blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", q},
+    {"k", "blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", kv},
+    {"v", "blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", kv},
+    {"attn_out", "blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight", attn_out},
+    {"mlp_gate", "blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", mlp_in},
+    {"mlp_up", "blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", mlp_in},
+    {"mlp_down", "blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", mlp_out},
+    {"final_norm", "output_norm.weight", "model.norm.weight", hidden},
+    {"logits", "output.weight", "lm_head.weight", vocabulary_by_hidden},
+};
+inline constexpr WeightEntry kMlpNorm = {"mlp_norm", "blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", hidden};
+inline constexpr WeightEntry kQNorm = {"q_norm", "blk.{}.attn_q_norm.weight", "model.layers.{}.self_attn.q_norm.weight", head};
+inline constexpr WeightEntry kKNorm = {"k_norm", "blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", head};
+
+/// The shared weights and an architecture's own.
+template <class... Own>
+constexpr std::array<WeightEntry, std::size(kShared) + sizeof...(Own)> weights_with(const Own&... own) {
+  std::array<WeightEntry, std::size(kShared) + sizeof...(Own)> all{};
+  std::copy(std::begin(kShared), std::end(kShared), all.begin());
+  std::size_t next = std::size(kShared);
+  ((all[next++] = own), ...);
+  return all;
+}
 
 }  // namespace culprit::decoder

@@ -9,24 +9,11 @@
 
 namespace culprit {
 namespace {
-constexpr WeightEntry kWeights[] = {
-    {"embed", "token_embd.weight", "model.embed_tokens.weight", decoder::vocabulary_by_hidden},
-    {"attn_norm", "blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", decoder::hidden},
-    {"q", "blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", decoder::q},
-    {"k", "blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", decoder::kv},
-    {"v", "blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", decoder::kv},
-    {"q_norm", "blk.{}.attn_q_norm.weight", "model.layers.{}.self_attn.q_norm.weight", decoder::head},
-    {"k_norm", "blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", decoder::head},
-    {"attn_out", "blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight", decoder::attn_out},
-    {"attn_post_norm", "blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", decoder::hidden},
-    {"mlp_norm", "blk.{}.ffn_norm.weight", "model.layers.{}.pre_feedforward_layernorm.weight", decoder::hidden},
-    {"mlp_gate", "blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", decoder::mlp_in},
-    {"mlp_up", "blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", decoder::mlp_in},
-    {"mlp_down", "blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", decoder::mlp_out},
-    {"mlp_post_norm", "blk.{}.post_ffw_norm.weight", "model.layers.{}.post_feedforward_layernorm.weight", decoder::hidden},
-    {"final_norm", "output_norm.weight", "model.norm.weight", decoder::hidden},
-    {"logits", "output.weight", "lm_head.weight", decoder::vocabulary_by_hidden},
-};
+constexpr auto kWeights = decoder::weights_with(
+    decoder::kQNorm, decoder::kKNorm,
+    WeightEntry{"attn_post_norm", "blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", decoder::hidden},
+    WeightEntry{"mlp_norm", "blk.{}.ffn_norm.weight", "model.layers.{}.pre_feedforward_layernorm.weight", decoder::hidden},
+    WeightEntry{"mlp_post_norm", "blk.{}.post_ffw_norm.weight", "model.layers.{}.post_feedforward_layernorm.weight", decoder::hidden});
 constexpr double kLocalBase = 10000;
 constexpr int kFullEvery = 6;
 

@@ -170,6 +170,12 @@ Result<void> read_qwen_window(const HfConfig& config, Facts& facts) {
   return read_layer_types(config, used ? window : 0, facts);
 }
 
+void write_qwen_window(const Facts& facts, Json& config) {
+  config["use_sliding_window"] = facts.window > 0;
+  config["sliding_window"] = facts.window > 0 ? Json(facts.window) : Json();
+  config["max_window_layers"] = facts.window > 0 ? 0 : facts.layers;
+}
+
 Json layer_types(const Facts& facts) {
   Json types = Json::array();
   for (int i = 0; i < facts.layers; ++i) types.push_back(is_sliding(facts, i) ? "sliding_attention" : "full_attention");

@@ -54,6 +54,7 @@ struct HfDefaults {
 [[nodiscard]] Result<void> read_layer_types(const HfConfig& config, int window, Facts& facts);
 /// Qwen's spelling: use_sliding_window, sliding_window, max_window_layers.
 [[nodiscard]] Result<void> read_qwen_window(const HfConfig& config, Facts& facts);
+void write_qwen_window(const Facts& facts, Json& config);
 
 /// The config that read_facts reads.
 [[nodiscard]] Json write_facts(const Facts& facts, std::string_view model_type, std::string_view model_class);

@@ -12,20 +12,7 @@
 
 namespace culprit {
 namespace {
-constexpr WeightEntry kWeights[] = {
-    {"embed", "token_embd.weight", "model.embed_tokens.weight", decoder::vocabulary_by_hidden},
-    {"attn_norm", "blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", decoder::hidden},
-    {"q", "blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", decoder::q},
-    {"k", "blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", decoder::kv},
-    {"v", "blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", decoder::kv},
-    {"attn_out", "blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight", decoder::attn_out},
-    {"mlp_norm", "blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", decoder::hidden},
-    {"mlp_gate", "blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", decoder::mlp_in},
-    {"mlp_up", "blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", decoder::mlp_in},
-    {"mlp_down", "blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", decoder::mlp_out},
-    {"final_norm", "output_norm.weight", "model.norm.weight", decoder::hidden},
-    {"logits", "output.weight", "lm_head.weight", decoder::vocabulary_by_hidden},
-};
+constexpr auto kWeights = decoder::weights_with(decoder::kMlpNorm);
 constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 constexpr std::string_view kOthers[] = {kRopeFactors};
 

@@ -5,20 +5,11 @@
 
 namespace culprit {
 namespace {
-constexpr WeightEntry kWeights[] = {
-    {"embed", "", "model.embed_tokens.weight", decoder::vocabulary_by_hidden},
-    {"attn_norm", "", "model.layers.{}.input_layernorm.weight", decoder::hidden},
-    {"q", "", "model.layers.{}.self_attn.q_proj.weight", decoder::q},
-    {"k", "", "model.layers.{}.self_attn.k_proj.weight", decoder::kv},
-    {"v", "", "model.layers.{}.self_attn.v_proj.weight", decoder::kv},
-    {"attn_out", "", "model.layers.{}.self_attn.o_proj.weight", decoder::attn_out},
-    {"mlp_norm", "", "model.layers.{}.post_attention_layernorm.weight", decoder::hidden},
-    {"mlp_gate", "", "model.layers.{}.mlp.gate_proj.weight", decoder::mlp_in},
-    {"mlp_up", "", "model.layers.{}.mlp.up_proj.weight", decoder::mlp_in},
-    {"mlp_down", "", "model.layers.{}.mlp.down_proj.weight", decoder::mlp_out},
-    {"final_norm", "", "model.norm.weight", decoder::hidden},
-    {"logits", "", "lm_head.weight", decoder::vocabulary_by_hidden},
-};
+constexpr auto kWeights = [] {
+  auto weights = decoder::weights_with(decoder::kMlpNorm);
+  for (auto& weight : weights) weight.gguf = {};
+  return weights;
+}();
 
 std::vector<Node> nodes_of(const Facts& facts) { return decoder::nodes(facts, {}); }
 
