@@ -39,7 +39,27 @@ Arity arity_of(Op op) {
     case Op::swiglu:
     case Op::geglu:
     case Op::add:
+    case Op::multiply:
       return {2, 0, 0};
+    case Op::slice:
+    case Op::sigmoid:
+    case Op::silu:
+    case Op::l2_norm:
+      return {1, 0, 0};
+    case Op::route:
+      return {1, 3, 0};
+    case Op::expert_linear:
+      return {2, -1, 3};
+    case Op::expert_sum:
+      return {2, -1, 0};
+    case Op::delta_decay:
+      return {1, 3, 1};
+    case Op::delta_out:
+      return {2, 4, 0};
+    case Op::causal_conv:
+      return {1, 4, 2};
+    case Op::delta_state:
+      return {4, -1, 0};
   }
   return {};
 }
@@ -54,7 +74,8 @@ Result<void> check_arity(const OpCall& call) {
   if (weight_rank == 0 && !weight.empty()) return fail("plan-invalid", fmt::format("{} takes no weight", name));
   if (weight_rank > 0 && weight.rank() != weight_rank) return misfit(call);
   const auto& bias = call.context.bias;
-  if (!bias.empty() && call.node->op != Op::linear) return fail("plan-invalid", fmt::format("{} takes no bias", name));
+  if (!bias.empty() && call.node->op != Op::linear && call.node->op != Op::delta_decay)
+    return fail("plan-invalid", fmt::format("{} takes no bias", name));
   if (!bias.empty() && bias.dtype() != call.dtype)
     return fail("plan-invalid", fmt::format("{}: expected a bias in {}, got {}", name, name_of(call.dtype), name_of(bias.dtype())));
   for (const auto& input : call.inputs) {
@@ -135,9 +156,44 @@ Result<void> check_cache_write(const OpCall& call) {
   return {};
 }
 
+Result<void> check_multiply(const OpCall& call) {
+  auto one_channel = call.inputs[0].shape();
+  one_channel.back() = 1;
+  if (call.inputs[1].shape() != call.inputs[0].shape() && call.inputs[1].shape() != one_channel) return misfit(call);
+  return {};
+}
+
+Result<void> check_routing(const OpCall& call, const Tensor& weights) {
+  if (weights.rank() != 3) return misfit(call);
+  if (call.node->experts <= 0 || call.node->experts > weights.dim(2))
+    return fail("plan-invalid",
+                fmt::format("{}: a token cannot use {} of {} experts", name_of(call.node->op), call.node->experts, weights.dim(2)));
+  return {};
+}
+
+Result<void> check_experts(const OpCall& call) {
+  const auto &x = call.inputs[0], &weights = call.inputs[1];
+  CULPRIT_CHECK(check_routing(call, weights));
+  const auto channels = call.node->op == Op::expert_linear ? call.context.weight.dim(2) : x.dim(-1);
+  const Shape by_token = {weights.dim(0), weights.dim(1), channels},
+              by_choice = {weights.dim(0), call.node->experts, weights.dim(1), channels};
+  if (call.node->op == Op::expert_linear && call.context.weight.dim(0) != weights.dim(2)) return misfit(call);
+  if (x.shape() != by_choice && (call.node->op != Op::expert_linear || x.shape() != by_token)) return misfit(call);
+  return {};
+}
+
+Result<void> check_delta_out(const OpCall& call) {
+  const auto &q = call.inputs[0], &state = call.inputs[1];
+  const bool fits = q.dim(0) == state.dim(0) && q.dim(2) == state.dim(2) && state.dim(1) % q.dim(1) == 0 && state.dim(3) % q.dim(3) == 0;
+  if (!fits) return misfit(call);
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_operands(const OpCall& call, std::span<const std::int64_t> offset) {
+  if (call.node->op == Op::causal_conv || call.node->op == Op::delta_state)
+    return fail("not-supported", fmt::format("{}: an op request has no state to go on from", name_of(call.node->op)));
   CULPRIT_CHECK(check_arity(call));
   switch (call.node->op) {
     case Op::embedding:
@@ -155,6 +211,30 @@ Result<void> check_operands(const OpCall& call, std::span<const std::int64_t> of
       return check_sdpa(call);
     case Op::scale:
     case Op::softcap:
+      return check_factor(call);
+    case Op::slice:
+      if (call.node->begin < 0 || call.node->channels <= 0 || call.node->begin + call.node->channels > call.inputs[0].dim(-1))
+        return misfit(call);
+      return {};
+    case Op::multiply:
+      return check_multiply(call);
+    case Op::route:
+      return check_routing(call, call.inputs[0]);
+    case Op::expert_linear:
+    case Op::expert_sum:
+      return check_experts(call);
+    case Op::delta_decay:
+      if (call.inputs[0].dim(2) != call.context.weight.dim(0) || call.context.bias.shape() != call.context.weight.shape())
+        return misfit(call);
+      return {};
+    case Op::delta_out:
+      return check_delta_out(call);
+    case Op::sigmoid:
+    case Op::silu:
+    case Op::causal_conv:
+    case Op::delta_state:
+      return {};
+    case Op::l2_norm:
       return check_factor(call);
     case Op::swiglu:
     case Op::geglu:

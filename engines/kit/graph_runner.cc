@@ -17,13 +17,24 @@
 
 namespace culprit::kit {
 
+namespace {
+
+/// [row, head, token, channel] -> [row, token, head * channel]; anything else as it is.
+Result<Array> merged_heads(Backend& backend, const Array& x) {
+  const auto shape = backend.shape(x);
+  if (shape.size() != 4) return x;
+  CULPRIT_TRY(const auto swapped, backend.swap_axes(x, 1, 2));
+  return backend.reshape(swapped, {shape[0], shape[2], shape[1] * shape[3]});
+}
+
+}  // namespace
+
 Result<Array> run_node(Backend& backend, const NodeRun& run) {
   const auto& node = *run.node;
   auto inputs = run.inputs;
   const auto shape = inputs.empty() ? Shape{} : backend.shape(inputs[0]);
-  if (node.op == Op::linear && shape.size() == 4) {  // heads: merged
-    CULPRIT_TRY(const auto swapped, backend.swap_axes(inputs[0], 1, 2));
-    CULPRIT_TRY(inputs[0], backend.reshape(swapped, {shape[0], shape[2], shape[1] * shape[3]}));
+  if (node.op == Op::linear) {
+    CULPRIT_TRY(inputs[0], merged_heads(backend, inputs[0]));
   }
   const bool collapsed = node.op == Op::rope && run.rank == 3;
   if (collapsed) {
@@ -44,7 +55,8 @@ Result<Array> run_node(Backend& backend, const NodeRun& run) {
   request.scale = attention_scale(*run.facts);
   CULPRIT_TRY(auto output, backend.apply(request));
   if (collapsed) return backend.reshape(output, shape);
-  if (node.op == Op::linear && node.heads_out > 0) {
+  if ((node.op == Op::linear || node.op == Op::slice) && node.heads_out > 0) {
+    CULPRIT_TRY(output, merged_heads(backend, output));
     const auto flat = backend.shape(output);
     CULPRIT_TRY(const auto split, backend.reshape(output, {flat[0], flat[1], node.heads_out, flat[2] / node.heads_out}));
     return backend.swap_axes(split, 1, 2);
@@ -106,6 +118,7 @@ class Runner {
     for (int step = 0; step < static_cast<int>(plan_.chunks.size()); ++step) {
       if (plan_.reprefill) {
         caches_.clear();
+        states_.clear();
         layout_ = CacheLayout(cache_);
       }
       draft_ = draft_at(plan_, step);
@@ -239,7 +252,79 @@ class Runner {
       }
       run.mask = masks_.at(node.window);
     }
+    if (node.op == Op::causal_conv || node.op == Op::delta_state) CULPRIT_CHECK(add_state(node, run));
     return run_node(backend_, run);
+  }
+
+  /// What the node goes on from, and which tokens of its first input are padding.
+  Result<void> add_state(const Node& node, NodeRun& run) {
+    const auto state = states_.find(node.output);
+    if (node.op == Op::delta_state) {
+      if (state != states_.end()) run.inputs.push_back(state->second);
+      CULPRIT_TRY(run.mask, padding_mask(begin_));
+      return {};
+    }
+    const auto before = kernel_of(run) - 1;
+    if (before > 0) {
+      auto shape = backend_.shape(run.inputs[0]);
+      shape[2] = before;
+      Array earlier = state == states_.end() ? nullptr : state->second;
+      if (earlier == nullptr) {
+        CULPRIT_TRY(earlier, backend_.zeros(shape, weights_.plan().dtype));
+      }
+      CULPRIT_TRY(run.inputs[0], backend_.concatenate(std::vector{earlier, run.inputs[0]}, 2));
+    }
+    CULPRIT_TRY(run.mask, padding_mask(begin_ - before));
+    return {};
+  }
+  std::int64_t kernel_of(const NodeRun& run) const { return backend_.shape(run.weight->dense)[1]; }
+
+  /// [row, token] of the tokens from number `first` to the end of this step: whether each is one; nullptr when all are.
+  Result<Array> padding_mask(std::int64_t first) {
+    if (!has_padding(plan_)) return Array();
+    const auto rows = static_cast<std::int64_t>(plan_.sequences.size()), tokens = end_ + drafted_ - first;
+    auto mask = Tensor::zeros(DType::boolean, {rows, tokens});
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t i = 0; i < tokens; ++i)
+        if (first + i >= padding_of(plan_, static_cast<std::size_t>(row)))
+          mask.mutable_bytes()[static_cast<std::size_t>(row * tokens + i)] = std::byte{1};
+    return backend_.from_host(mask);
+  }
+
+  /// What the next step goes on from: `output` of this one, without the tokens of a draft.
+  Result<void> keep_state(const Node& node, const Array& output) {
+    const auto tokens = end_ - begin_;  // for good
+    if (node.op == Op::delta_state) {
+      CULPRIT_TRY(states_[node.output], backend_.slice(output, 2, tokens - 1, tokens));
+      return {};
+    }
+    CULPRIT_TRY(const auto* weight, weights_.for_engine(node.weight, false));
+    const auto before = backend_.shape(weight->dense)[1] - 1;
+    if (before == 0) return {};
+    auto given = values_.at(node.inputs[0]);
+    if (const auto state = states_.find(node.output); state != states_.end()) {
+      CULPRIT_TRY(given, backend_.concatenate(std::vector{state->second, given}, 2));
+    } else {
+      auto shape = backend_.shape(given);
+      shape[2] = before;
+      CULPRIT_TRY(const auto none, backend_.zeros(shape, weights_.plan().dtype));
+      CULPRIT_TRY(given, backend_.concatenate(std::vector{none, given}, 2));
+    }
+    CULPRIT_TRY(states_[node.output], backend_.slice(given, 2, tokens, tokens + before));
+    return {};
+  }
+
+  /// On the host, with padding and what came before the first token as 0.
+  Result<Tensor> state_on_host(const Node& node, const Array& state) {
+    CULPRIT_TRY(const auto tensor, backend_.to_host(state));
+    if (node.op != Op::causal_conv || !has_padding(plan_)) return tensor;
+    auto values = tensor.values();
+    const auto before = tensor.dim(2), channels = tensor.dim(3);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto vector = static_cast<std::int64_t>(i) / channels;
+      if (begin_ - before + vector % before < padding_of(plan_, static_cast<std::size_t>(vector / before))) values[i] = 0;
+    }
+    return Tensor::from_values(tensor.dtype(), tensor.shape(), values);
   }
 
   /// What a cache holds before a step's write.
@@ -253,12 +338,12 @@ class Runner {
                            const std::vector<std::vector<int>>& tokens, const Coordinates& at) {
     OpCall call;
     call.node = &node;
-    call.dtype = weights_.plan().dtype;
+    call.dtype = output_dtype(node, weights_.plan().dtype);
     for (const auto& input : node.inputs) {
       CULPRIT_TRY(call.inputs.emplace_back(), backend_.to_host(values_.at(input)));
     }
     call.context.facts = &facts();
-    call.context.dtype = call.dtype;
+    call.context.dtype = weights_.plan().dtype;
     call.context.tokens = tokens;
     call.context.at = at;
     if (!node.weight.empty()) {
@@ -268,8 +353,9 @@ class Runner {
       CULPRIT_TRY(call.context.bias, weights_.as_used(node.bias, false));
     }
     if (before.live != nullptr) {
-      CULPRIT_TRY(call.context.cache, backend_.to_host(before.live));
-      for (std::size_t row = 0; row < plan_.sequences.size(); ++row) call.context.cache_slot.push_back(positions_of(before.slots, row));
+      CULPRIT_TRY(call.context.cache, state_on_host(node, before.live));
+      for (std::size_t row = 0; row < plan_.sequences.size() && node.op == Op::cache_write; ++row)
+        call.context.cache_slot.push_back(positions_of(before.slots, row));
     }
     CULPRIT_TRY(call.result, backend_.to_host(output));
     call.collapsed_rank = variant_value("rope.rank") == "3" ? 3 : 4;
@@ -291,6 +377,7 @@ class Runner {
       Stored before;
       if (const auto cache = caches_.find(node.output); cache != caches_.end() && fixups_.touches(node, step))
         before = {cache->second.live(), cache->second.stored_slots()};
+      if (const auto state = states_.find(node.output); state != states_.end() && fixups_.touches(node, step)) before.live = state->second;
       CULPRIT_TRY(auto output, run_op(node, step, tokens, at));
       if (fixups_.touches(node, step)) {
         CULPRIT_TRY(auto call, host_call(node, step, output, before, tokens, at));
@@ -301,6 +388,7 @@ class Runner {
           if (node.op == Op::cache_write) CULPRIT_CHECK(caches_.at(node.output).overwrite(backend_, output));
         }
       }
+      if (node.op == Op::causal_conv || node.op == Op::delta_state) CULPRIT_CHECK(keep_state(node, output));
       if (plan_.sync == Sync::each_op) CULPRIT_CHECK(backend_.eval(std::span(&output, 1)));
       values_[node.output] = std::move(output);
       // What nobody records is let go after its last use, as in a plain decode loop: engines reuse such buffers.
@@ -354,6 +442,7 @@ class Runner {
   CacheSpec cache_;
   CacheLayout layout_{CacheSpec{}};  // of every cache
   std::map<std::string, KvCache> caches_;
+  std::map<std::string, Array> states_;          // of causal_conv and delta_state, by tap
   std::map<int, Array> masks_;                   // of this step, by window
   std::map<std::string, std::string> last_use_;  // of a tap: the last node that takes it
   std::set<std::string> captured_;

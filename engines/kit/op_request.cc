@@ -55,6 +55,11 @@ Result<OpFields> read_fields(Backend& backend, const Json& request) {
       .optional("rope_local", read.node.rope_local)
       .optional("window", read.node.window)
       .optional("factor", read.node.factor)
+      .optional("begin", read.node.begin)
+      .optional("channels", read.node.channels)
+      .optional("experts", read.node.experts)
+      .optional("normalised", read.node.normalised)
+      .optional("precise", read.node.precise)
       .optional("faults", faults);
   const auto* facts = fields.find("facts");
   if (const auto* layouts = fields.find("layouts")) read.layouts = *layouts;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "decode/ops.h"
+#include "mlx_delta.h"
+#include "mlx_experts.h"
 #include "mlx_rope.h"
 
 namespace culprit::mlx_engine {
@@ -112,6 +114,10 @@ Result<mx::array> sdpa_composed(const kit::OpRequest& request) {
 
 Result<mx::array> swiglu_composed(const kit::OpRequest& request) {
   const auto& gate = input(request, 0);
+  if (request.node->precise) {
+    const auto wide = f32(gate);
+    return mx::astype(mx::multiply(mx::multiply(wide, mx::sigmoid(wide)), f32(input(request, 1))), gate.dtype());
+  }
   return mx::multiply(mx::multiply(gate, mx::sigmoid(gate)), input(request, 1));
 }
 
@@ -131,6 +137,23 @@ Result<mx::array> softcap_eager(const kit::OpRequest& request) {
 
 Result<mx::array> add_eager(const kit::OpRequest& request) { return mx::add(input(request, 0), input(request, 1)); }
 
+Result<mx::array> slice_eager(const kit::OpRequest& request) {
+  const auto& x = input(request, 0);
+  mx::Shape begin(x.ndim(), 0), end = x.shape();
+  begin.back() = static_cast<int>(request.node->begin);
+  end.back() = static_cast<int>(request.node->begin + request.node->channels);
+  return mx::slice(x, begin, end);
+}
+
+Result<mx::array> multiply_eager(const kit::OpRequest& request) { return mx::multiply(input(request, 0), input(request, 1)); }
+
+Result<mx::array> sigmoid_eager(const kit::OpRequest& request) { return mx::sigmoid(input(request, 0)); }
+
+Result<mx::array> silu_composed(const kit::OpRequest& request) {
+  const auto& x = input(request, 0);
+  return mx::multiply(x, mx::sigmoid(x));
+}
+
 constexpr OpVariant kVariants[] = {
     {Op::embedding, "take", "f32", embedding_take},
     {Op::scale, "eager", "f32", scale_eager},
@@ -147,6 +170,19 @@ constexpr OpVariant kVariants[] = {
     {Op::geglu, "composed", "dtype", geglu_composed},    // each of the steps is an op
     {Op::add, "eager", "f32", add_eager},
     {Op::softcap, "eager", "f32", softcap_eager},
+    {Op::slice, "eager", "f32", slice_eager},
+    {Op::multiply, "eager", "f32", multiply_eager},
+    {Op::sigmoid, "eager", "dtype", sigmoid_eager},
+    {Op::silu, "composed", "dtype", silu_composed},
+    {Op::route, "eager", "dtype", route_eager},
+    {Op::expert_linear, "gathered", "f32", expert_linear_gathered},
+    {Op::expert_linear, "quantized", "dtype", expert_linear_quantized},
+    {Op::expert_sum, "composed", "dtype", expert_sum_composed},
+    {Op::causal_conv, "eager", "f32", causal_conv_eager},
+    {Op::l2_norm, "fused", "f32", l2_norm_fused},
+    {Op::delta_decay, "composed", "dtype", delta_decay_composed},
+    {Op::delta_state, "composed", "f32", delta_state_composed},
+    {Op::delta_out, "composed", "f32", delta_out_composed},
 };
 
 }  // namespace

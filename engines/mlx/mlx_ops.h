@@ -31,6 +31,12 @@ struct OpVariant {
 ///   geglu.composed     gelu_approx(gate) * up, as mlx_lm has it
 ///   add.eager          x + y
 ///   softcap.eager      factor * tanh(x / factor)
+///   slice.eager        a view
+///   multiply.eager     x * y
+///   sigmoid.eager      sigmoid(x)
+///   silu.composed      x * sigmoid(x), as mlx_lm has it
+///   route.eager, expert_linear.gathered, expert_linear.quantized, expert_sum.composed: mlx_experts.h
+///   causal_conv.eager, l2_norm.fused, delta_decay.composed, delta_state.composed, delta_out.composed: mlx_delta.h
 [[nodiscard]] std::span<const OpVariant> op_variants();
 /// nullptr when there is no such variant.
 [[nodiscard]] const OpVariant* find_variant(Op op, std::string_view name);

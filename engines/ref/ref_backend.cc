@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "decode/delta_ops.h"
 #include "decode/model.h"
 #include "decode/node_eval.h"
 #include "decode/ops.h"
@@ -52,6 +53,31 @@ Result<kit::Array> attend(const kit::OpRequest& request, const std::vector<Array
   return array_of(to_tensor(sdpa(inputs[0], inputs[1], inputs[2], request.scale, visible), request.dtype));
 }
 
+/// Whether each of `count` tokens is padding by the request's mask.
+std::vector<std::uint8_t> padding_of(const kit::OpRequest& request, std::size_t count) {
+  std::vector<std::uint8_t> padding(count, 0);
+  if (request.mask == nullptr) return padding;
+  const auto is_token = tensor_of(request.mask).values();
+  for (std::size_t i = 0; i < count; ++i) padding[i] = is_token[i] == 0 ? 1 : 0;
+  return padding;
+}
+
+Result<kit::Array> convolve(const kit::OpRequest& request, Array window, const Tensor& weight) {
+  const auto channels = static_cast<std::size_t>(window.shape[3]);
+  const auto padding = padding_of(request, window.values.size() / channels);
+  for (std::size_t i = 0; i < window.values.size(); ++i)
+    if (padding[i / channels] != 0) window.values[i] = 0;
+  return array_of(to_tensor(causal_conv(window, weight.values()), request.dtype));
+}
+
+Result<kit::Array> next_states(const kit::OpRequest& request, const std::vector<Array>& inputs) {
+  const auto dtype = output_dtype(*request.node, request.dtype);
+  const auto& v = inputs[1];
+  const auto padding = padding_of(request, static_cast<std::size_t>(v.shape[0] * v.shape[2]));
+  return array_of(
+      to_tensor(delta_state(inputs[0], v, inputs[2], inputs[3], inputs.size() > 4 ? inputs[4] : Array{}, padding, dtype), dtype));
+}
+
 }  // namespace
 
 Json RefBackend::hello() {
@@ -77,6 +103,8 @@ std::vector<std::string> RefBackend::variants(Op op) {
   switch (op) {
     case Op::linear:
       return {"dense", "reversed", "quantized"};
+    case Op::expert_linear:
+      return {"dense", "quantized"};
     case Op::rope:
     case Op::sdpa:
     case Op::rms_norm:
@@ -108,6 +136,8 @@ Result<kit::Array> RefBackend::apply(const kit::OpRequest& request) {
     context.weight = request.variant == "quantized" ? dequantised(*request.weight) : tensor_of(request.weight->dense);
   if (request.bias != nullptr) context.bias = tensor_of(request.bias);
   if (node.op == Op::sdpa) return attend(request, inputs);
+  if (node.op == Op::causal_conv) return convolve(request, inputs[0], context.weight);
+  if (node.op == Op::delta_state) return next_states(request, inputs);
   if (node.op == Op::rope) {
     const auto rows = inputs[0].shape[0], tokens = inputs[0].shape[2];
     for (std::int64_t row = 0; row < rows; ++row) {
@@ -121,7 +151,7 @@ Result<kit::Array> RefBackend::apply(const kit::OpRequest& request) {
   flat.heads_out = 0;  // the kit splits heads, as a view
   CULPRIT_TRY(auto value, evaluate_node(flat, inputs, context));
   if (collapsed) value.shape.erase(value.shape.begin());
-  return array_of(to_tensor(value, request.dtype));
+  return array_of(to_tensor(value, output_dtype(node, request.dtype)));
 }
 
 Result<kit::Array> RefBackend::reshape(const kit::Array& x, const Shape& shape) { return array_of(tensor_of(x).reshaped(shape)); }

@@ -15,6 +15,7 @@
 #include "audit/items.h"
 #include "audit/judge.h"
 #include "audit/ops/linear.h"
+#include "audit/recurrent_history.h"
 #include "base/pool.h"
 #include "decode/cache_spec.h"
 
@@ -73,28 +74,59 @@ class Auditor {
     return {};
   }
 
-  Result<void> audit_plain(const std::vector<AuditItem>& items) {
-    std::map<std::string, Tensor> weights;
-    for (const auto& item : items) {
-      if (item.node->weight.empty() || weights.contains(item.node->weight)) continue;
-      CULPRIT_TRY(weights[item.node->weight], weights_.dense(item.node->weight));
+  /// A weight as an item's variant used it.
+  Result<QuantizedValues> used_weight(const std::string& name, bool is_quantized) {
+    if (is_quantized) {
+      CULPRIT_TRY(auto quantized, weights_.quantized(name));
+      if (quantized) return *std::move(quantized);
     }
+    QuantizedValues weight;
+    CULPRIT_TRY(weight.value, weights_.dense(name));
+    return weight;
+  }
+
+  Result<void> audit_plain(const std::vector<AuditItem>& items) {
+    std::map<std::pair<std::string, bool>, QuantizedValues> weights;
+    const auto is_quantized = [&](const AuditItem& item) { return entry(item).variant == "quantized"; };
+    for (const auto& item : items)
+      for (const auto* name : {&item.node->weight, &item.node->bias}) {
+        const std::pair key(*name, name == &item.node->weight && is_quantized(item));
+        if (name->empty() || weights.contains(key)) continue;
+        CULPRIT_TRY(weights[key], used_weight(key.first, key.second));
+      }
+    CULPRIT_TRY(const auto states, states_before(items));
     return for_items(items, [&](const AuditItem& item) -> Result<void> {
       NodeContext context;
       context.facts = &model_.facts();
-      context.dtype = item.output->layout.dtype;
+      context.dtype = (item.inputs.empty() ? item.output : item.inputs.front())->layout.dtype;  // of the run: outputs may be wider
       context.at = item.output->at;
       if (item.node->op == Op::embedding) {
         CULPRIT_TRY(context.tokens, tokens_at(traces_[item.trace].plan, item.output->step, context.at));
       }
-      if (!item.node->weight.empty()) context.weight = weights.at(item.node->weight);
+      Tensor magnitude;
+      if (!item.node->weight.empty()) {
+        const auto& weight = weights.at({item.node->weight, is_quantized(item)});
+        context.weight = weight.value;
+        magnitude = weight.magnitude;
+      }
+      if (!item.node->bias.empty()) context.bias = weights.at({item.node->bias, false}).value;
       std::vector<Array> inputs;
       for (const auto* record : item.inputs) {
         CULPRIT_TRY(const auto tensor, values(item, *record));
         inputs.push_back(to_array(tensor));
       }
       CULPRIT_TRY(const auto actual, values(item, *item.output));
-      const auto expected = bounded_node(*item.node, inputs, context, actual.dtype(), item.arithmetic);
+      if (has_state(item.node->op)) {
+        const auto& before = states.at({item.trace, item.place});
+        if (!before) {
+          entry(item).reason = "what it went on from was not recorded";
+          return {};
+        }
+        context.cache = *before;
+        if (item.node->op == Op::delta_state) context.cache = before_each_token(*before, actual);
+      }
+      const auto chosen = item.node->op == Op::route ? to_array(actual) : Array{};
+      const auto expected = bounded_node(*item.node, inputs, context, actual.dtype(), item.arithmetic, magnitude, &chosen);
       if (!expected) {  // inputs whose shapes do not fit are another op's doing
         entry(item).reason = expected.error().message;
         return {};
@@ -102,6 +134,58 @@ class Auditor {
       judge_shaped(item, *expected, actual);
       return {};
     });
+  }
+
+  /// What ops with a recurrent state went on from, by trace and place in its report; none where it was not recorded. It follows from what was
+  /// recorded at earlier positions: of a convolution the inputs, of a state itself.
+  Result<std::map<std::pair<std::size_t, std::size_t>, std::optional<Tensor>>> states_before(const std::vector<AuditItem>& items) {
+    std::map<std::pair<std::size_t, std::size_t>, std::optional<Tensor>> states;
+    std::map<std::pair<std::size_t, int>, std::vector<const AuditItem*>> of_node;
+    for (const auto& item : items)
+      if (has_state(item.node->op)) of_node[{item.trace, entry(item).node}].push_back(&item);
+    for (const auto& [key, steps] : of_node) {
+      const auto& [trace, plan] = traces_[key.first];
+      const auto& node = *steps.front()->node;
+      const bool is_conv = node.op == Op::causal_conv;
+      const auto& source = is_conv ? node.inputs.front() : node.output;
+      RecurrentHistory history(plan.position_base, is_conv ? model_.facts().delta->kernel - 1 : 1);
+      auto next = steps.begin();
+      std::set<int> all_steps;
+      for (const auto& record : trace->records()) all_steps.insert(record.step);
+      for (const int step : all_steps) {
+        if (plan.reprefill) history.clear();
+        const auto* record = trace->find(step, source);
+        if (next != steps.end() && entry(**next).step == step) {
+          const auto& item = **next++;
+          states[{item.trace, item.place}] = history.before(item.output->at, trace->find(step, source)->layout);
+        }
+        if (record == nullptr || record->file.empty()) {
+          if (record != nullptr) history.forget(record->at);
+          continue;
+        }
+        CULPRIT_TRY(const auto written, trace->tensor(*record));
+        history.write(record->at, written);
+      }
+    }
+    return states;
+  }
+
+  /// The state before each token of a step: `first`, then what was recorded for the tokens before.
+  static Tensor before_each_token(const Tensor& first, const Tensor& recorded) {
+    if (recorded.rank() != 4 || first.rank() != 4 || recorded.dim(2) < 2) return first;
+    if (first.dim(0) != recorded.dim(0) || first.dim(1) != recorded.dim(1) || first.dim(3) != recorded.dim(3)) return first;
+    auto all = Tensor::zeros(recorded.dtype(), recorded.shape());
+    const auto from = recorded.contiguous(), start = first.cast(recorded.dtype());
+    const auto vector = static_cast<std::size_t>(recorded.dim(3)) * size_of(recorded.dtype());
+    const auto tokens = static_cast<std::size_t>(recorded.dim(2));
+    const auto to = all.mutable_bytes();
+    for (std::size_t head = 0; head < static_cast<std::size_t>(recorded.dim(0) * recorded.dim(1)); ++head) {
+      std::ranges::copy(start.contiguous_bytes().subspan(head * vector, vector),
+                        to.begin() + static_cast<std::ptrdiff_t>(head * tokens * vector));
+      std::ranges::copy(from.contiguous_bytes().subspan(head * tokens * vector, (tokens - 1) * vector),
+                        to.begin() + static_cast<std::ptrdiff_t>((head * tokens + 1) * vector));
+    }
+    return all;
   }
 
   // A cache must hold what was written to it at this and earlier steps, so its steps go in order; different caches are independent.
@@ -215,19 +299,12 @@ class Auditor {
     for (const auto& [group, members] : groups) {
       const auto& [weight_name, bias_name, is_quantized, dtype, accumulate, in_dtype] = group;
       Parameters parameters;
-      auto& weight = parameters.weight;
-      if (is_quantized) {
-        CULPRIT_TRY(auto quantized, weights_.quantized(weight_name));
-        if (quantized) weight = *std::move(quantized);
-      }
-      if (weight.value.empty()) {
-        CULPRIT_TRY(weight.value, weights_.dense(weight_name));
-      }
+      CULPRIT_TRY(parameters.weight, used_weight(weight_name, is_quantized));
       if (!bias_name.empty()) {
         CULPRIT_TRY(parameters.bias, weights_.dense(bias_name));
       }
       // A batch holds about as many results as fit in 100 MB with their bounds, and enough tokens to be worth reading the weight again.
-      const auto batch_tokens = std::max<std::int64_t>(32, (std::int64_t{1} << 22) / weight.value.dim(0));
+      const auto batch_tokens = std::max<std::int64_t>(32, (std::int64_t{1} << 22) / parameters.weight.value.dim(0));
       std::vector<AuditItem> batch;
       std::int64_t tokens = 0;
       for (const auto& item : members) {

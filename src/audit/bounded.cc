@@ -2,6 +2,7 @@
 
 #include "audit/ops/linear.h"
 #include "audit/ops/op_bounds.h"
+#include "decode/expert_ops.h"
 
 namespace culprit {
 namespace {
@@ -24,6 +25,28 @@ std::vector<double> bounds_of(const BoundCall& call) {
       return add_bounds(call);
     case Op::softcap:
       return softcap_bounds(call);
+    case Op::multiply:
+      return multiply_bounds(call);
+    case Op::sigmoid:
+      return sigmoid_bounds(call);
+    case Op::silu:
+      return silu_bounds(call);
+    case Op::route:
+      return route_bounds(call);
+    case Op::expert_sum:
+      return expert_sum_bounds(call);
+    case Op::causal_conv:
+      return causal_conv_bounds(call);
+    case Op::l2_norm:
+      return l2_norm_bounds(call);
+    case Op::delta_decay:
+      return delta_decay_bounds(call);
+    case Op::delta_state:
+      return delta_state_bounds(call);
+    case Op::delta_out:
+      return delta_out_bounds(call);
+    case Op::slice:
+    case Op::expert_linear:
     case Op::embedding:
     case Op::cache_write:
     case Op::linear:
@@ -54,23 +77,58 @@ Result<Bounded> bounded_linear_node(const Node& node, const Array& input, const 
   return bounded;
 }
 
+/// Each expert's vectors as a linear op of their own.
+Result<Bounded> bounded_expert_linear(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype,
+                                      const Arithmetic& arithmetic, const Tensor& magnitude) {
+  Bounded bounded;
+  CULPRIT_TRY(bounded.value, evaluate_node(node, inputs, context));  // its shape, and whether the inputs fit
+  const auto& x = inputs[0];
+  const auto in = static_cast<std::ptrdiff_t>(context.weight.dim(2)), out = static_cast<std::ptrdiff_t>(context.weight.dim(1));
+  const auto count = bounded.value.values.size();
+  bounded.bound.resize(count);
+  const auto place = [out](const std::vector<double>& part, std::size_t i, std::vector<double>& whole, std::size_t to) {
+    std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(i) * out, out, whole.begin() + static_cast<std::ptrdiff_t>(to) * out);
+  };
+  for (const auto& batch : expert_batches(x, inputs[1], node.experts)) {
+    std::vector<double> given;
+    for (const auto from : batch.from) {
+      const auto begin = x.values.begin() + static_cast<std::ptrdiff_t>(from) * in;
+      given.insert(given.end(), begin, begin + in);
+    }
+    const auto done = bounded_linear(given, std::ssize(batch.to), expert_weight(context.weight, batch.expert),
+                                     magnitude.empty() ? Tensor() : expert_weight(magnitude, batch.expert), {}, dtype, arithmetic, 1);
+    if (!done.standard.empty()) bounded.standard.resize(count);
+    for (std::size_t i = 0; i < batch.to.size(); ++i) {
+      place(done.value, i, bounded.value.values, batch.to[i]);
+      place(done.bound, i, bounded.bound, batch.to[i]);
+      if (!done.standard.empty()) place(done.standard, i, bounded.standard, batch.to[i]);
+    }
+  }
+  return bounded;
+}
+
 }  // namespace
 
 Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype,
-                             const Arithmetic& arithmetic, const Tensor& magnitude) {
+                             const Arithmetic& arithmetic, const Tensor& magnitude, const Array* actual) {
   if (node.op == Op::linear) {
     if (inputs.size() != 1) return fail("tensor-layout", node.output + ": expected 1 input, actual " + std::to_string(inputs.size()));
     return bounded_linear_node(node, inputs.front(), context, dtype, arithmetic, magnitude);
   }
+  if (node.op == Op::expert_linear && inputs.size() == 2) return bounded_expert_linear(node, inputs, context, dtype, arithmetic, magnitude);
   Bounded bounded;
   CULPRIT_TRY(bounded.value, evaluate_node(node, inputs, context));
-  const auto declared = units_of(dtype, arithmetic);
+  const auto inside = node.op == Op::delta_decay ? context.dtype : dtype;  // the dtype that its steps are rounded to, if they are
+  const auto declared = units_of(inside, arithmetic);
+  if (node.op == Op::route && actual != nullptr && actual->shape == bounded.value.shape)
+    bounded.value = route_as_chosen(inputs[0], *actual, node.experts, node.normalised, declared);
   bounded.bound = bounds_of({node, inputs, context, bounded.value, dtype, declared});
   if (node.op == Op::embedding)  // a table that is exact in f32 is read in the dtype of the run
     for (auto& value : bounded.value.values) value = round_to(dtype, value);
   if (declared.in_dtype && node.op != Op::rope)
-    bounded.standard = bounds_of({node, inputs, context, bounded.value, dtype, units_of(dtype, standard_arithmetic(arithmetic))});
-  if (node.op == Op::swiglu) bounded.may_vanish = swiglu_may_vanish(inputs.front(), dtype);
+    bounded.standard = bounds_of({node, inputs, context, bounded.value, dtype, units_of(inside, standard_arithmetic(arithmetic))});
+  const bool has_sigmoid = (node.op == Op::swiglu && !node.precise) || node.op == Op::sigmoid || node.op == Op::silu;
+  if (has_sigmoid) bounded.may_vanish = swiglu_may_vanish(inputs.front(), dtype);
   return bounded;
 }
 

@@ -16,8 +16,8 @@ struct Bounded {
 };
 
 /// `inputs` and `context` as for evaluate_node; `dtype` is the dtype of the output. `magnitude`: of a linear op whose weight is computed from
-/// parts (QuantizedValues).
+/// parts (QuantizedValues). `actual`: what the engine has, where an op may choose between results that are equally right (Op::route).
 [[nodiscard]] Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype,
-                                           const Arithmetic& arithmetic, const Tensor& magnitude = {});
+                                           const Arithmetic& arithmetic, const Tensor& magnitude = {}, const Array* actual = nullptr);
 
 }  // namespace culprit

@@ -1,10 +1,14 @@
 #pragma once
 // For tests: an engine with f32 arithmetic in a chosen order of summation, with every step rounded to the dtype (split) or only the last
 // (fused). All of it is legal.
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "audit/test_trace.h"
+#include "decode/delta_ops.h"
+#include "decode/expert_ops.h"
 
 namespace culprit {
 
@@ -38,6 +42,7 @@ class F32Engine {
     switch (node.op) {
       case Op::embedding:
       case Op::cache_write:
+      case Op::slice:
         break;
       case Op::add:
         for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] = f(inputs[0].values[i]) + f(inputs[1].values[i]);
@@ -61,8 +66,9 @@ class F32Engine {
       case Op::swiglu:
         for (std::size_t i = 0; i < result.values.size(); ++i) {
           const float g = f(inputs[0].values[i]);
-          const float sigmoid = step(1 / (1 + step(std::exp(-g))));  // in f16, exp(-g) overflows below -11.09
-          result.values[i] = step(g * sigmoid) * f(inputs[1].values[i]);
+          const auto round = [&](float x) { return node.precise ? x : step(x); };
+          const float sigmoid = round(1 / (1 + round(std::exp(-g))));  // in f16, exp(-g) overflows below -11.09
+          result.values[i] = round(g * sigmoid) * f(inputs[1].values[i]);
         }
         break;
       case Op::rms_norm:
@@ -77,8 +83,50 @@ class F32Engine {
       case Op::sdpa:
         sdpa(node, inputs, context, result);
         break;
+      case Op::multiply:
+        for (std::size_t i = 0; i < result.values.size(); ++i)
+          result.values[i] = f(inputs[0].values[i]) * f(inputs[1].values[i * inputs[1].values.size() / inputs[0].values.size()]);
+        break;
+      case Op::sigmoid:
+        for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] = 1 / (1 + std::exp(-f(inputs[0].values[i])));
+        break;
+      case Op::silu:
+        for (std::size_t i = 0; i < result.values.size(); ++i) {
+          const float x = f(inputs[0].values[i]);
+          result.values[i] = x * step(1 / (1 + std::exp(-x)));
+        }
+        break;
+      case Op::route:
+        route(node, inputs[0], result);
+        break;
+      case Op::expert_linear:
+        expert_linear(node, inputs, context, result);
+        break;
+      case Op::expert_sum:
+        expert_sum(node, inputs, result);
+        break;
+      case Op::causal_conv:
+        causal_conv(inputs[0], context, result);
+        break;
+      case Op::l2_norm:
+        l2_norm(node, inputs[0], result);
+        break;
+      case Op::delta_decay:
+        for (std::size_t i = 0; i < result.values.size(); ++i) {
+          const auto head = static_cast<std::int64_t>(i) % context.weight.dim(0);
+          const float t = f(inputs[0].values[i]) + f(context.bias.at({head}));
+          const float soft = std::max(t, 0.0F) + std::log1p(std::exp(-std::abs(t)));
+          result.values[i] = std::exp(-std::exp(f(context.weight.at({head}))) * soft);
+        }
+        break;
+      case Op::delta_state:
+        delta_state(inputs, context, result);
+        break;
+      case Op::delta_out:
+        delta_out(inputs, result);
+        break;
     }
-    return to_tensor(result, dtype_);
+    return to_tensor(result, output_dtype(node, dtype_));
   }
 
  private:
@@ -162,6 +210,123 @@ class F32Engine {
         for (std::size_t j = 0; j < seen.size(); ++j) terms.push_back(step(scores[j] / total) * element(v, seen[j], c));
         out.values[static_cast<std::size_t>(vector * channels + c)] = ordered_sum(terms, order_);
       }
+    }
+  }
+
+  void route(const Node& node, const Array& scores, Array& out) const {
+    const auto experts = static_cast<std::size_t>(scores.shape[2]);
+    for (std::size_t start = 0; start < scores.values.size(); start += experts) {
+      float most = f(scores.values[start]);
+      for (std::size_t i = 0; i < experts; ++i) most = std::max(most, f(scores.values[start + i]));
+      std::vector<float> shares;
+      for (std::size_t i = 0; i < experts; ++i) shares.push_back(std::exp(f(scores.values[start + i]) - most));
+      const float total = ordered_sum(shares, order_);
+      std::vector<double> rounded;
+      for (const float share : shares) rounded.push_back(f(round_to(dtype_, share / total)));
+      const auto kept = largest(rounded, static_cast<std::size_t>(node.experts));
+      std::vector<float> of_kept;
+      for (const auto expert : kept) of_kept.push_back(f(rounded[expert]));
+      const float sum = node.normalised ? step(ordered_sum(of_kept, order_)) : 1;
+      for (std::size_t i = 0; i < experts; ++i) out.values[start + i] = 0;
+      for (const auto expert : kept) out.values[start + expert] = f(rounded[expert]) / sum;
+    }
+  }
+
+  void expert_linear(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, Array& out) const {
+    const auto width = static_cast<std::size_t>(context.weight.dim(2)), outs = static_cast<std::size_t>(context.weight.dim(1));
+    for (const auto& batch : expert_batches(inputs[0], inputs[1], node.experts)) {
+      const auto weight = expert_weight(context.weight, batch.expert).values();
+      for (std::size_t i = 0; i < batch.to.size(); ++i)
+        for (std::size_t j = 0; j < outs; ++j) {
+          std::vector<float> terms;
+          for (std::size_t c = 0; c < width; ++c)
+            terms.push_back(f(inputs[0].values[batch.from[i] * width + c]) * f(weight[j * width + c]));
+          out.values[batch.to[i] * outs + j] = ordered_sum(terms, order_);
+        }
+    }
+  }
+
+  void expert_sum(const Node& node, const std::vector<Array>& inputs, Array& out) const {
+    const auto channels = static_cast<std::size_t>(inputs[0].shape[3]), tokens = static_cast<std::size_t>(inputs[0].shape[2]);
+    const auto experts = static_cast<std::size_t>(inputs[1].shape[2]), used = static_cast<std::size_t>(node.experts);
+    for (std::size_t i = 0; i < out.values.size(); ++i) {
+      const auto place = i / channels;
+      const auto weights = std::span(inputs[1].values).subspan(place * experts, experts);
+      const auto chosen = chosen_experts(weights, used);
+      std::vector<float> terms;
+      for (std::size_t choice = 0; choice < used; ++choice)
+        terms.push_back(f(weights[chosen[choice]]) *
+                        f(inputs[0].values[((place / tokens * used + choice) * tokens + place % tokens) * channels + i % channels]));
+      out.values[i] = ordered_sum(terms, order_);
+    }
+  }
+
+  void causal_conv(const Array& x, const NodeContext& context, Array& out) const {
+    const auto kernel = context.weight.dim(1), tokens = x.shape[2], channels = x.shape[3];
+    for (std::size_t i = 0; i < out.values.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      const auto channel = at % channels, token = at / channels % tokens, row = at / channels / tokens;
+      std::vector<float> terms;
+      for (std::int64_t k = 0; k < kernel; ++k) {
+        const auto source = token + k - (kernel - 1);
+        const double value = source >= 0 ? x.values[static_cast<std::size_t>((row * tokens + source) * channels + channel)]
+                                         : context.cache.at({row, 0, source + kernel - 1, channel});
+        terms.push_back(f(value) * f(context.weight.at({channel, k})));
+      }
+      out.values[i] = ordered_sum(terms, order_);
+    }
+  }
+
+  void l2_norm(const Node& node, const Array& x, Array& out) const {
+    const auto channels = static_cast<std::size_t>(x.shape.back());
+    for (std::size_t start = 0; start < x.values.size(); start += channels) {
+      std::vector<float> squares;
+      for (std::size_t c = 0; c < channels; ++c) squares.push_back(f(x.values[start + c]) * f(x.values[start + c]));
+      const float root = 1 / std::sqrt(ordered_sum(squares, order_) + f(kL2NormEpsilon));
+      for (std::size_t c = 0; c < channels; ++c) out.values[start + c] = step(f(node.factor)) * step(f(x.values[start + c]) * root);
+    }
+  }
+
+  void delta_state(const std::vector<Array>& inputs, const NodeContext& context, Array& out) const {
+    const auto &k = inputs[0], &v = inputs[1];
+    const auto heads = v.shape[1], tokens = v.shape[2], values = v.shape[3], keys = k.shape[3], shared = heads / k.shape[1];
+    const auto element = [](const Array& array, std::int64_t place) { return f(array.values[static_cast<std::size_t>(place)]); };
+    for (std::int64_t vector = 0; vector < v.shape[0] * heads; ++vector) {
+      const auto row = vector / heads, head = vector % heads;
+      std::vector<float> state(static_cast<std::size_t>(values * keys), 0.0F);
+      for (std::size_t i = 0; i < state.size() && context.cache.rank() > 0; ++i)
+        state[i] = f(context.cache.at({row, head, 0, static_cast<std::int64_t>(i)}));
+      for (std::int64_t token = 0; token < tokens; ++token)
+        for (std::int64_t c = 0; c < values; ++c) {
+          const auto gate = (row * tokens + token) * heads + head;
+          const auto key = [&](std::int64_t j) { return element(k, ((row * k.shape[1] + head / shared) * tokens + token) * keys + j); };
+          std::vector<float> terms;
+          for (std::int64_t j = 0; j < keys; ++j) {
+            auto& cell = state[static_cast<std::size_t>(c * keys + j)];
+            cell *= element(inputs[2], gate);
+            terms.push_back(cell * key(j));
+          }
+          const float change = (element(v, (vector * tokens + token) * values + c) - ordered_sum(terms, order_)) * element(inputs[3], gate);
+          for (std::int64_t j = 0; j < keys; ++j) {
+            auto& cell = state[static_cast<std::size_t>(c * keys + j)];
+            cell += key(j) * change;
+            out.values[static_cast<std::size_t>(((vector * tokens + token) * values + c) * keys + j)] = cell;
+          }
+        }
+    }
+  }
+
+  void delta_out(const std::vector<Array>& inputs, Array& out) const {
+    const auto &q = inputs[0], &state = inputs[1];
+    const auto keys = q.shape[3], tokens = q.shape[2], heads = state.shape[1], values = state.shape[3] / keys, shared = heads / q.shape[1];
+    for (std::size_t i = 0; i < out.values.size(); ++i) {
+      const auto vector = static_cast<std::int64_t>(i) / values, token = vector % tokens, head = vector / tokens % heads;
+      const auto query = ((vector / tokens / heads * q.shape[1] + head / shared) * tokens + token) * keys;
+      std::vector<float> terms;
+      for (std::int64_t j = 0; j < keys; ++j)
+        terms.push_back(f(state.values[i * static_cast<std::size_t>(keys) + static_cast<std::size_t>(j)]) *
+                        f(q.values[static_cast<std::size_t>(query + j)]));
+      out.values[i] = ordered_sum(terms, order_);
     }
   }
 

@@ -45,11 +45,33 @@ inline TestRun small_run(DType dtype) {
   return run;
 }
 
+/// The tokens of x [row, 1, token, channel] behind those of `earlier`.
+inline Tensor with_appended(const Tensor& earlier, const Tensor& x) {
+  auto all = Tensor::zeros(x.dtype(), {x.dim(0), 1, earlier.dim(2) + x.dim(2), x.dim(3)});
+  for_each_index(earlier.shape(), [&](std::span<const std::int64_t> index) { all.set(index, earlier.at(index)); });
+  for_each_index(x.shape(), [&](std::span<const std::int64_t> index) {
+    std::vector<std::int64_t> to(index.begin(), index.end());
+    to[2] += earlier.dim(2);
+    all.set(to, x.at(index));
+  });
+  return all;
+}
+
+/// What an op with a state goes on from: the same tap's output of the step before, or of a convolution its last inputs, 0 at first.
+inline Tensor state_before(const Node& node, const NodeContext& context, const Tensor& previous, const Tensor& earlier_inputs) {
+  if (node.op == Op::cache_write) return previous;
+  if (node.op == Op::delta_state && previous.rank() > 0) return previous.sliced(2, previous.dim(2) - 1, previous.dim(2)).contiguous();
+  if (node.op != Op::causal_conv) return {};
+  const auto kept = context.weight.dim(1) - 1;
+  if (previous.rank() == 0) return Tensor::zeros(context.dtype, {context.at.rows(), 1, kept, context.weight.dim(0)});
+  return earlier_inputs.sliced(2, earlier_inputs.dim(2) - kept, earlier_inputs.dim(2)).contiguous();
+}
+
 inline Trace write_trace(const std::filesystem::path& folder, const Model& model, const TestRun& run) {
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   auto writer = must(TraceWriter::create(folder, Json{{"plan", to_json(run.plan)}, {"hello", run.hello}, {"model", Json::object()}}));
-  std::map<std::string, Tensor> weights, before;
+  std::map<std::string, Tensor> weights, before, earlier_inputs;
   for (const auto& name : model.weight_names()) weights[name] = must(model.weight(name)).to_f32().cast(run.dtype);
   std::int64_t fed = 0;
   for (std::size_t s = 0; s < run.plan.chunks.size(); ++s) {
@@ -76,8 +98,10 @@ inline Trace write_trace(const std::filesystem::path& folder, const Model& model
       const auto previous = before.contains(node.output) ? before.at(node.output) : Tensor();
       context.weight = node.weight.empty() ? Tensor() : weights.at(node.weight);
       context.bias = node.bias.empty() ? Tensor() : weights.at(node.bias);
-      context.cache = node.op == Op::cache_write ? previous : Tensor();
-      auto result = run.engine ? run.engine(node, inputs, context) : to_tensor(must(evaluate_node(node, inputs, context)), run.dtype);
+      context.cache = state_before(node, context, begin == 0 ? Tensor() : previous, earlier_inputs[node.output]);
+      auto result = run.engine ? run.engine(node, inputs, context)
+                               : to_tensor(must(evaluate_node(node, inputs, context)), output_dtype(node, run.dtype));
+      if (node.op == Op::causal_conv) earlier_inputs[node.output] = with_appended(context.cache, now.at(node.inputs[0]));
       if (run.touch) result = run.touch(node, step, result, previous);
       now[node.output] = result;
       if (!run.records || run.records(step, node.output)) writer.add(step, node.output, result, context.at);
@@ -98,13 +122,14 @@ inline Model tiny_model(const std::filesystem::path& folder, int layers = 2, Fac
 }
 
 /// What has every op and every parameter of one between them: llama, qwen2 with its biases, gemma3 with a window that cuts off and capped
-/// logits.
+/// logits, experts, and a gated delta rule.
 inline std::vector<Facts> facts_of_every_op() {
   auto gemma = find_architecture("gemma3")->tiny();
   gemma.window = 2;
   gemma.full_every = 2;
   gemma.logit_softcap = 3;
-  return {tiny_llama_facts(), find_architecture("qwen2")->tiny(), gemma};
+  return {tiny_llama_facts(), find_architecture("qwen2")->tiny(), gemma, find_architecture("qwen3_moe")->tiny(),
+          find_architecture("qwen3_5_moe")->tiny()};
 }
 
 }  // namespace culprit

@@ -7,7 +7,7 @@
 
 namespace culprit {
 namespace {
-constexpr const Architecture* kArchitectures[] = {&kLlama, &kMistral, &kQwen2, &kQwen3, &kGemma3};
+constexpr const Architecture* kArchitectures[] = {&kLlama, &kMistral, &kQwen2, &kQwen3, &kGemma3, &kQwen3Moe, &kQwen35, &kQwen35Moe};
 
 tl::unexpected<Error> unsupported(std::string message) { return fail("model-unsupported", std::move(message)); }
 
@@ -21,6 +21,29 @@ Result<void> check_rope(std::string_view name, const RopeFacts& rope, int head_c
       !(rope.low_frequency_factor > 0 && rope.high_frequency_factor > rope.low_frequency_factor && rope.original_context > 0))
     return unsupported(fmt::format("expected 0 < low_frequency_factor < high_frequency_factor and original_context > 0, got {}, {}, {}",
                                    rope.low_frequency_factor, rope.high_frequency_factor, rope.original_context));
+  return {};
+}
+
+Result<void> check_experts(const ExpertFacts& experts) {
+  for (const auto& [name, count] :
+       {std::pair{"count", experts.count}, {"used", experts.used}, {"hidden", experts.hidden}, {"every", experts.every}})
+    if (count <= 0) return unsupported(fmt::format("expected a positive experts.{}, got {}", name, count));
+  if (experts.used > experts.count)
+    return unsupported(fmt::format("expected a token to use at most the {} experts, got {}", experts.count, experts.used));
+  if (experts.shared_hidden < 0) return unsupported(fmt::format("expected experts.shared_hidden >= 0, got {}", experts.shared_hidden));
+  return {};
+}
+
+Result<void> check_delta(const DeltaFacts& delta) {
+  for (const auto& [name, count] : {std::pair{"key_heads", delta.key_heads},
+                                    {"value_heads", delta.value_heads},
+                                    {"key_channels", delta.key_channels},
+                                    {"value_channels", delta.value_channels},
+                                    {"kernel", delta.kernel}})
+    if (count <= 0) return unsupported(fmt::format("expected a positive delta.{}, got {}", name, count));
+  if (delta.value_heads % delta.key_heads != 0)
+    return unsupported(fmt::format("{} value heads cannot share {} key heads evenly", delta.value_heads, delta.key_heads));
+  if (delta.attention_every < 0) return unsupported(fmt::format("expected delta.attention_every >= 0, got {}", delta.attention_every));
   return {};
 }
 }  // namespace
@@ -69,6 +92,8 @@ Result<void> check_facts(const Facts& facts) {
     if (facts.window == 0) return unsupported("rope_local has no meaning without a window");
     CULPRIT_CHECK(check_rope("rope_local", *facts.rope_local, facts.head_channels));
   }
+  if (facts.experts) CULPRIT_CHECK(check_experts(*facts.experts));
+  if (facts.delta) CULPRIT_CHECK(check_delta(*facts.delta));
   return {};
 }
 

@@ -15,6 +15,7 @@
 namespace culprit {
 
 class HfConfig;
+class HfTensors;
 
 /// A weight of the graph and what checkpoints call it: "q", "blk.{}.attn_q.weight" and "model.layers.{}.self_attn.q_proj.weight" for every
 /// layer, or "embed" once.
@@ -23,6 +24,11 @@ struct WeightEntry {
   std::string_view gguf;  // {} stands for the layer; empty where the architecture has no GGUF form
   std::string_view hf;
   Shape (*shape)(const Facts&);
+  // Where checkpoints differ from that: `hf` may have a * for the expert, of which `mlx` is the name of all of them in one tensor; or be a
+  // tensor that holds `parts` weights along its second axis, of which this is number `part`. In hf_shape axes of one may be added.
+  std::string_view mlx = {};
+  int part = 0, parts = 1;
+  Shape (*hf_shape)(const Facts&) = nullptr;
 };
 
 struct Architecture {
@@ -40,6 +46,8 @@ struct Architecture {
   std::vector<Node> (*nodes)(const Facts&);
   std::span<const WeightEntry> weights;
   std::span<const std::string_view> gguf_others;  // tensors beside the weights that read_gguf takes into account
+  /// What only the tensors tell: changes the facts that read_hf read. nullptr: nothing.
+  void (*adapt)(const HfTensors&, Facts&) = nullptr;
 };
 
 [[nodiscard]] std::span<const Architecture* const> architectures();
@@ -57,5 +65,8 @@ extern const Architecture kMistral;
 extern const Architecture kQwen2;
 extern const Architecture kQwen3;
 extern const Architecture kGemma3;
+extern const Architecture kQwen3Moe;
+extern const Architecture kQwen35;
+extern const Architecture kQwen35Moe;
 
 }  // namespace culprit

@@ -1,9 +1,11 @@
 #pragma once
 // The facts of an architecture and a checkpoint from which the decode graph follows.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace culprit {
 
@@ -19,6 +21,27 @@ struct RopeFacts {
   double low_frequency_factor = 1;   // llama3
   double high_frequency_factor = 4;  // llama3
   double original_context = 8192;    // llama3, positions
+};
+
+/// A mixture of experts in place of the MLP of some layers.
+struct ExpertFacts {
+  int count = 0;
+  int used = 0;                        // by each token
+  int hidden = 0;                      // of one expert's MLP
+  int shared_hidden = 0;               // of an MLP that every token takes beside its experts; 0: there is none
+  int every = 1;                       // the layers whose number, from 1 on, is a multiple of it have experts
+  std::vector<int> dense_layers = {};  // but for these, from 0 on
+  bool normalised = true;              // the weights of a token's experts sum to 1; else they are shares of all experts
+};
+
+/// Layers of a gated delta rule (Yang et al., Gated Delta Networks, 2024) in place of attention.
+struct DeltaFacts {
+  int key_heads = 0;  // of queries too
+  int value_heads = 0;
+  int key_channels = 0;     // of a head
+  int value_channels = 0;   // of a head
+  int kernel = 4;           // tokens that the convolution over queries, keys and values takes in, the newest included
+  int attention_every = 4;  // the layers whose number, from 1 on, is a multiple of it are attention; 0: none is
 };
 
 struct Facts {
@@ -40,6 +63,8 @@ struct Facts {
   double logit_softcap = 0;          // logits become cap * tanh(logit / cap); 0: they are left alone
   RopeFacts rope;
   std::optional<RopeFacts> rope_local;  // of the sliding layers, where it is another one
+  std::optional<ExpertFacts> experts;
+  std::optional<DeltaFacts> delta;
 };
 
 [[nodiscard]] inline double attention_scale(const Facts& facts) {
@@ -47,6 +72,14 @@ struct Facts {
 }
 [[nodiscard]] inline bool is_sliding(const Facts& facts, int layer) {
   return facts.window > 0 && (facts.full_every == 0 || (layer + 1) % facts.full_every != 0);
+}
+[[nodiscard]] inline bool has_experts(const Facts& facts, int layer) {
+  if (!facts.experts || (layer + 1) % facts.experts->every != 0) return false;
+  const auto& dense = facts.experts->dense_layers;
+  return std::find(dense.begin(), dense.end(), layer) == dense.end();
+}
+[[nodiscard]] inline bool is_delta(const Facts& facts, int layer) {
+  return facts.delta && (facts.delta->attention_every == 0 || (layer + 1) % facts.delta->attention_every != 0);
 }
 
 }  // namespace culprit

@@ -61,6 +61,45 @@ Result<RopeFacts> rope_from_json(const Json& json, std::string_view what) {
   CULPRIT_TRY(rope.scaling, parse(kScalings, "scaling", scaling));
   return rope;
 }
+
+Json to_json(const ExpertFacts& experts) {
+  return Json{{"count", experts.count},          {"used", experts.used},
+              {"hidden", experts.hidden},        {"shared_hidden", experts.shared_hidden},
+              {"every", experts.every},          {"dense_layers", experts.dense_layers},
+              {"normalised", experts.normalised}};
+}
+
+Result<ExpertFacts> experts_from_json(const Json& json) {
+  ExpertFacts experts;
+  CULPRIT_CHECK(Fields(json, "facts.experts", "json-invalid")
+                    .required("count", experts.count)
+                    .required("used", experts.used)
+                    .required("hidden", experts.hidden)
+                    .required("shared_hidden", experts.shared_hidden)
+                    .required("every", experts.every)
+                    .required("dense_layers", experts.dense_layers)
+                    .required("normalised", experts.normalised)
+                    .done());
+  return experts;
+}
+
+Json to_json(const DeltaFacts& delta) {
+  return Json{{"key_heads", delta.key_heads},           {"value_heads", delta.value_heads}, {"key_channels", delta.key_channels},
+              {"value_channels", delta.value_channels}, {"kernel", delta.kernel},           {"attention_every", delta.attention_every}};
+}
+
+Result<DeltaFacts> delta_from_json(const Json& json) {
+  DeltaFacts delta;
+  CULPRIT_CHECK(Fields(json, "facts.delta", "json-invalid")
+                    .required("key_heads", delta.key_heads)
+                    .required("value_heads", delta.value_heads)
+                    .required("key_channels", delta.key_channels)
+                    .required("value_channels", delta.value_channels)
+                    .required("kernel", delta.kernel)
+                    .required("attention_every", delta.attention_every)
+                    .done());
+  return delta;
+}
 }  // namespace
 
 Json to_json(const Facts& facts) {
@@ -81,7 +120,9 @@ Json to_json(const Facts& facts) {
               {"full_every", facts.full_every},
               {"logit_softcap", hex_float(facts.logit_softcap)},
               {"rope", to_json(facts.rope)},
-              {"rope_local", facts.rope_local ? to_json(*facts.rope_local) : Json()}};
+              {"rope_local", facts.rope_local ? to_json(*facts.rope_local) : Json()},
+              {"experts", facts.experts ? to_json(*facts.experts) : Json()},
+              {"delta", facts.delta ? to_json(*facts.delta) : Json()}};
 }
 
 Result<Facts> facts_from_json(const Json& json) {
@@ -105,12 +146,22 @@ Result<Facts> facts_from_json(const Json& json) {
       .required("logit_softcap", facts.logit_softcap);
   const auto* rope = fields.find("rope");
   const auto* rope_local = fields.find("rope_local");  // null: the same for all layers
+  const auto* experts = fields.find("experts");        // null: there are none
+  const auto* delta = fields.find("delta");            // null: every layer is attention
   CULPRIT_CHECK(fields.done());
   if (rope == nullptr) return fail("json-invalid", "facts: field 'rope' is missing");
   if (rope_local == nullptr) return fail("json-invalid", "facts: field 'rope_local' is missing");
+  if (experts == nullptr) return fail("json-invalid", "facts: field 'experts' is missing");
+  if (delta == nullptr) return fail("json-invalid", "facts: field 'delta' is missing");
   CULPRIT_TRY(facts.rope, rope_from_json(*rope, "facts.rope"));
   if (!rope_local->is_null()) {
     CULPRIT_TRY(facts.rope_local, rope_from_json(*rope_local, "facts.rope_local"));
+  }
+  if (!experts->is_null()) {
+    CULPRIT_TRY(facts.experts, experts_from_json(*experts));
+  }
+  if (!delta->is_null()) {
+    CULPRIT_TRY(facts.delta, delta_from_json(*delta));
   }
   return facts;
 }

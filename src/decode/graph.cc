@@ -15,9 +15,29 @@ struct OpName {
   std::string_view text;
 };
 constexpr OpName kNames[] = {
-    {Op::embedding, "embedding"},     {Op::scale, "scale"}, {Op::rms_norm, "rms_norm"}, {Op::linear, "linear"}, {Op::rope, "rope"},
-    {Op::cache_write, "cache_write"}, {Op::sdpa, "sdpa"},   {Op::swiglu, "swiglu"},     {Op::geglu, "geglu"},   {Op::add, "add"},
+    {Op::embedding, "embedding"},
+    {Op::scale, "scale"},
+    {Op::rms_norm, "rms_norm"},
+    {Op::linear, "linear"},
+    {Op::rope, "rope"},
+    {Op::cache_write, "cache_write"},
+    {Op::sdpa, "sdpa"},
+    {Op::swiglu, "swiglu"},
+    {Op::geglu, "geglu"},
+    {Op::add, "add"},
     {Op::softcap, "softcap"},
+    {Op::slice, "slice"},
+    {Op::multiply, "multiply"},
+    {Op::sigmoid, "sigmoid"},
+    {Op::silu, "silu"},
+    {Op::route, "route"},
+    {Op::expert_linear, "expert_linear"},
+    {Op::expert_sum, "expert_sum"},
+    {Op::causal_conv, "causal_conv"},
+    {Op::l2_norm, "l2_norm"},
+    {Op::delta_decay, "delta_decay"},
+    {Op::delta_state, "delta_state"},
+    {Op::delta_out, "delta_out"},
 };
 constexpr std::size_t kOpCount = std::size(kNames);
 
@@ -46,6 +66,13 @@ Result<Op> parse_op(std::string_view name) {
 }
 
 std::span<const Op> all_ops() { return kOps; }
+
+DType output_dtype(const Node& node, DType dtype) {
+  const bool wide = node.op == Op::delta_decay || node.op == Op::delta_state;
+  return wide && rounding_of(dtype).unit > rounding_of(DType::f32).unit ? DType::f32 : dtype;
+}
+
+bool has_state(Op op) { return op == Op::cache_write || op == Op::causal_conv || op == Op::delta_state; }
 
 const RopeFacts& rope_of(const Node& node, const Facts& facts) {
   assert(!node.rope_local || facts.rope_local);

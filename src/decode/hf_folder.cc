@@ -17,6 +17,11 @@ std::string stem_of(const std::string& name) {
   return name.ends_with(kWeightSuffix) ? name.substr(0, name.size() - kWeightSuffix.size()) : name;
 }
 
+Shape without_ones(Shape shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
 struct Affine {
   int bits = 0;
   int group = 0;
@@ -100,6 +105,64 @@ Result<HfTensors> HfTensors::open(const std::filesystem::path& folder) {
   return tensors;
 }
 
+std::string HfTensors::actual(const std::string& name) const {
+  constexpr std::string_view kModel = "model.";
+  std::vector<std::string> known = {name, "language_model." + name};
+  if (name.starts_with(kModel)) known.push_back("model.language_model." + name.substr(kModel.size()));
+  const auto found = std::ranges::find_if(known, [&](const auto& candidate) { return contains(candidate); });
+  return found == known.end() ? name : *found;
+}
+
+Result<Weight> HfTensors::stacked(const WeightSpec& spec, const HfConfig& config, std::vector<std::string>& used) const {
+  Weight all;
+  const auto hole = spec.hf.find('*');
+  for (std::int64_t expert = 0; expert < spec.shape[0]; ++expert) {
+    auto pattern = spec.hf;
+    const auto name = actual(pattern.replace(hole, 1, std::to_string(expert)));
+    CULPRIT_TRY(const auto one, weight(name, config));
+    if (one.quantized() || one.shape() != Shape(spec.shape.begin() + 1, spec.shape.end()))
+      return unsupported(fmt::format("tensor {}: expected one expert's dense weight of shape {}, got {} of shape {}", name,
+                                     to_string(Shape(spec.shape.begin() + 1, spec.shape.end())), one.source_type, to_string(one.shape())));
+    if (expert == 0) {
+      all.source_type = one.source_type;
+      all.dense = Tensor::zeros(one.dense.dtype(), spec.shape);
+    }
+    if (one.dense.dtype() != all.dense.dtype())
+      return unsupported(fmt::format("tensor {}: expected dtype {} as of the other experts, got {}", name, name_of(all.dense.dtype()),
+                                     name_of(one.dense.dtype())));
+    const auto bytes = one.dense.contiguous_bytes();
+    std::ranges::copy(bytes, all.dense.mutable_bytes().begin() + static_cast<std::ptrdiff_t>(bytes.size()) * expert);
+    used.push_back(name);
+  }
+  return all;
+}
+
+Result<Weight> HfTensors::weight(const WeightSpec& spec, const HfConfig& config, std::vector<std::string>& used) const {
+  const auto whole = spec.mlx.empty() ? std::string() : actual(spec.mlx);
+  const bool has_whole = contains(whole);
+  if (!has_whole && spec.hf.find('*') != std::string::npos) return stacked(spec, config, used);
+  const auto name = has_whole ? whole : actual(spec.hf);
+  if (!contains(name))
+    return unsupported(fmt::format("tensor {}: expected shape {}, but there is no such tensor", name, to_string(spec.shape)));
+  CULPRIT_TRY(auto weight, this->weight(name, config));
+  used.push_back(name);
+  if (weight.quantized()) {
+    for (auto& part : quantized_parts(name)) used.push_back(std::move(part));
+    if (!has_whole && spec.parts > 1) return unsupported(fmt::format("tensor {}: expected a dense one to take a part of", name));
+  } else if (!has_whole && spec.parts > 1) {
+    auto shape = spec.shape;
+    shape[1] *= spec.parts;
+    if (weight.shape() != shape)
+      return unsupported(fmt::format("tensor {}: expected shape {}, got {}", name, to_string(shape), to_string(weight.shape())));
+    weight.dense = weight.dense.sliced(1, spec.part * spec.shape[1], (spec.part + 1) * spec.shape[1]).contiguous();
+  } else if (!spec.hf_shape.empty() && without_ones(weight.shape()) == without_ones(spec.shape)) {
+    weight.dense = weight.dense.contiguous().reshaped(spec.shape);
+  }
+  if (weight.shape() != spec.shape)
+    return unsupported(fmt::format("tensor {}: expected shape {}, got {}", name, to_string(spec.shape), to_string(weight.shape())));
+  return weight;
+}
+
 std::vector<std::string> quantized_parts(const std::string& name) {
   const auto stem = stem_of(name);
   return {stem + ".scales", stem + ".biases"};
@@ -125,10 +188,11 @@ Result<Weight> HfTensors::weight(const std::string& name, const HfConfig& config
   if (!tensors_.contains(stem + ".biases")) return unsupported(fmt::format("there is no tensor {}.biases", stem));
   weight.biases = tensors_.at(stem + ".biases");
   const auto& packed = weight.packed;
-  const bool fits = packed.dtype() == DType::u32 && packed.rank() == 2 && is_float(weight.scales.dtype()) &&
-                    weight.biases.dtype() == weight.scales.dtype() && weight.scales.rank() == 2 &&
-                    weight.biases.shape() == weight.scales.shape() && weight.scales.dim(0) == packed.dim(0) &&
-                    weight.scales.dim(1) * affine.group * affine.bits == packed.dim(1) * 32;
+  auto groups = packed.shape();
+  if (!groups.empty()) groups.back() = groups.back() * 32 / (affine.group * affine.bits);
+  const bool fits = packed.dtype() == DType::u32 && (packed.rank() == 2 || packed.rank() == 3) && is_float(weight.scales.dtype()) &&
+                    weight.biases.dtype() == weight.scales.dtype() && weight.biases.shape() == weight.scales.shape() &&
+                    weight.scales.shape() == groups && groups.back() * affine.group * affine.bits == packed.dim(-1) * 32;
   if (!fits)
     return unsupported(fmt::format("{}: weight {} {}, scales {} {} and biases {} {} are no {}-bit values in groups of {}", stem,
                                    name_of(packed.dtype()), to_string(packed.shape()), name_of(weight.scales.dtype()),

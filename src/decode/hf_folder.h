@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "decode/architectures/hf_config.h"
 #include "decode/facts.h"
+#include "decode/model_weights.h"
 #include "format/safetensors.h"
 #include "format/weight.h"
 
@@ -33,8 +34,14 @@ class HfTensors {
   /// The weight of that name: dense in a float dtype, or what MLX's affine quantisation made of it, `.weight` with `.scales` and `.biases`
   /// beside it. Error ids: model-unsupported, with the tensor or the config's key.
   [[nodiscard]] Result<Weight> weight(const std::string& name, const HfConfig& config) const;
+  /// The weight that `spec` describes, of one tensor or several, whose names are appended to `used`; a model of text inside of another one
+  /// may have its names behind a prefix. Error ids: model-unsupported.
+  [[nodiscard]] Result<Weight> weight(const WeightSpec& spec, const HfConfig& config, std::vector<std::string>& used) const;
+  /// `name`, or what it is called where the model of text is inside of another one; `name` itself when there is neither.
+  [[nodiscard]] std::string actual(const std::string& name) const;
 
  private:
+  [[nodiscard]] Result<Weight> stacked(const WeightSpec& spec, const HfConfig& config, std::vector<std::string>& used) const;
   [[nodiscard]] Result<void> add_file(const std::filesystem::path& path);
   [[nodiscard]] tl::unexpected<Error> unsupported(const std::string& message) const;
   std::filesystem::path folder_;

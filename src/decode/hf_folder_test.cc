@@ -87,6 +87,8 @@ TEST_P(HfFolder, NamesTheKeyThatItCannotFollow) {
   yarn["rope_scaling"] = {{"type", "linear"}};
   EXPECT_NE(error_with(yarn).message.find("factor"), std::string::npos);
   for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size"}) {
+    if (GetParam()->tiny().experts && GetParam()->tiny().delta && std::string_view(key) == "intermediate_size")
+      continue;  // no layer has it
     auto less = right;
     less.erase(key);
     EXPECT_NE(error_with(less).message.find(key), std::string::npos);

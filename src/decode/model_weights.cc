@@ -30,6 +30,10 @@ std::vector<WeightSpec> model_weights(const Graph& graph) {
                        .gguf = with_layer(entry->gguf, node.layer),
                        .hf = with_layer(entry->hf, node.layer),
                        .shape = entry->shape(graph.facts()),
+                       .mlx = with_layer(entry->mlx, node.layer),
+                       .part = entry->part,
+                       .parts = entry->parts,
+                       .hf_shape = entry->hf_shape == nullptr ? Shape{} : entry->hf_shape(graph.facts()),
                        .is_bias = canonical == &node.bias,
                        .unit_offset = node.unit_offset});
     }

@@ -14,6 +14,9 @@ struct WeightSpec {
   std::string gguf;
   std::string hf;
   Shape shape;
+  std::string mlx = {};     // one tensor for all experts, where `hf` has a * for each; empty: there is none
+  int part = 0, parts = 1;  // of the tensor `hf`, along its second axis
+  Shape hf_shape = {};      // what `hf` is written with; empty: shape
   bool is_bias = false;
   bool unit_offset = false;  // of a norm: 1 is added to it
 };

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cassert>
 
+#include "decode/delta_ops.h"
+#include "decode/expert_ops.h"
+
 namespace culprit {
 namespace {
 tl::unexpected<Error> misfit(const Node& node, std::string message) {
@@ -18,15 +21,28 @@ std::size_t inputs_of(Op op) {
     case Op::swiglu:
     case Op::geglu:
     case Op::add:
+    case Op::multiply:
+    case Op::expert_linear:
+    case Op::expert_sum:
+    case Op::delta_out:
       return 2;
     case Op::sdpa:
       return 3;
+    case Op::delta_state:
+      return 4;
     case Op::scale:
     case Op::rms_norm:
     case Op::linear:
     case Op::rope:
     case Op::cache_write:
     case Op::softcap:
+    case Op::slice:
+    case Op::sigmoid:
+    case Op::silu:
+    case Op::route:
+    case Op::causal_conv:
+    case Op::l2_norm:
+    case Op::delta_decay:
       return 1;
   }
   return 0;
@@ -158,6 +174,112 @@ Result<Array> evaluate_sdpa(const Node& node, const Array& q, const Array& k, co
                                     to_string(v.shape)));
   return sdpa(q, k, v, attention_scale(*context.facts), context.at, node.window);
 }
+
+Result<Array> evaluate_slice(const Node& node, const Array& x) {
+  if (x.shape.empty() || node.begin < 0 || node.channels <= 0 || node.begin + node.channels > x.shape.back())
+    return misfit(node, fmt::format("x {} has no channels [{}, {})", to_string(x.shape), node.begin, node.begin + node.channels));
+  auto part = slice_channels(x, node.begin, node.channels);
+  if (node.heads_out == 0) return part;
+  if (part.shape.size() == 4) part = merge_heads(part);
+  if (part.shape.size() != 3 || part.shape[2] % node.heads_out != 0)
+    return misfit(node, fmt::format("{} are not {} heads", to_string(part.shape), node.heads_out));
+  return split_heads(part, node.heads_out);
+}
+
+Result<Array> evaluate_multiply(const Node& node, const Array& x, const Array& y) {
+  auto one_channel = x.shape;
+  if (!one_channel.empty()) one_channel.back() = 1;
+  if (y.shape != x.shape && y.shape != one_channel)
+    return misfit(node, fmt::format("{} cannot be multiplied by {}", to_string(x.shape), to_string(y.shape)));
+  return multiply(x, y);
+}
+
+/// Routing weights [row, token, expert] that can give each token its experts.
+Result<void> check_routing(const Node& node, const Array& weights) {
+  if (weights.shape.size() != 3 || node.experts <= 0 || weights.shape[2] < node.experts)
+    return misfit(node, fmt::format("{} cannot route each token to {} experts", to_string(weights.shape), node.experts));
+  return {};
+}
+
+Result<Array> evaluate_route(const Node& node, const Array& scores) {
+  CULPRIT_CHECK(check_routing(node, scores));
+  return route(scores, node.experts, node.normalised);
+}
+
+Result<Array> evaluate_expert_linear(const Node& node, const Array& x, const Array& weights, const NodeContext& context) {
+  CULPRIT_CHECK(check_routing(node, weights));
+  CULPRIT_CHECK(check_weight(node, context.weight, 3));
+  const Shape by_token = {weights.shape[0], weights.shape[1], context.weight.dim(2)};
+  const Shape by_choice = {weights.shape[0], node.experts, weights.shape[1], context.weight.dim(2)};
+  if ((x.shape != by_token && x.shape != by_choice) || context.weight.dim(0) != weights.shape[2])
+    return misfit(node, fmt::format("x {}, routing {} and weight {} do not fit each other", to_string(x.shape), to_string(weights.shape),
+                                    to_string(context.weight.shape())));
+  return expert_linear(x, weights, context.weight, node.experts);
+}
+
+Result<Array> evaluate_expert_sum(const Node& node, const Array& x, const Array& weights) {
+  CULPRIT_CHECK(check_routing(node, weights));
+  if (x.shape.size() != 4 || x.shape[0] != weights.shape[0] || x.shape[1] != node.experts || x.shape[2] != weights.shape[1])
+    return misfit(node, fmt::format("x {} and routing {} do not fit each other", to_string(x.shape), to_string(weights.shape)));
+  return expert_sum(x, weights, node.experts);
+}
+
+Result<Array> evaluate_causal_conv(const Node& node, const Array& x, const NodeContext& context) {
+  CULPRIT_CHECK(check_weight(node, context.weight, 2));
+  const auto before = context.weight.dim(1) - 1;
+  if (x.shape.size() != 4 || x.shape[1] != 1 || x.shape[3] != context.weight.dim(0) || before < 0 ||
+      !is_matrix(context.at.position, x.shape[0], x.shape[2]) || context.at.slot.size() != context.at.position.size())
+    return misfit(node, fmt::format("x {}, weight {} and the coordinates do not fit each other", to_string(x.shape),
+                                    to_string(context.weight.shape())));
+  const Shape state = {x.shape[0], 1, before, x.shape[3]};
+  if (context.cache.rank() > 0 && context.cache.shape() != state)
+    return misfit(node, fmt::format("the tokens before are {}, expected {}", to_string(context.cache.shape()), to_string(state)));
+  const auto padding = padding_tokens(context.at);
+  const auto earlier = context.cache.values();
+  Array window{{x.shape[0], 1, before + x.shape[2], x.shape[3]}, {}};
+  window.values.resize(static_cast<std::size_t>(element_count(window.shape)));
+  const auto row_before = static_cast<std::size_t>(before * x.shape[3]), row = static_cast<std::size_t>(x.shape[2] * x.shape[3]);
+  const auto channels = static_cast<std::size_t>(x.shape[3]);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(x.shape[0]); ++r) {
+    double* out = &window.values[r * (row_before + row)];
+    if (!earlier.empty()) std::copy_n(&earlier[r * row_before], row_before, out);
+    for (std::size_t i = 0; i < row; ++i)
+      if (padding[(r * row + i) / channels] == 0) out[row_before + i] = x.values[r * row + i];
+  }
+  return causal_conv(window, context.weight.values());
+}
+
+Result<Array> evaluate_delta_decay(const Node& node, const Array& x, const NodeContext& context) {
+  CULPRIT_CHECK(check_weight(node, context.weight, 1));
+  if (x.shape.empty() || x.shape.back() != context.weight.dim(0) || context.bias.shape() != context.weight.shape())
+    return misfit(node, fmt::format("x {}, weight {} and bias {} do not fit each other", to_string(x.shape),
+                                    to_string(context.weight.shape()), to_string(context.bias.shape())));
+  return delta_decay(x, context.weight.values(), context.bias.values());
+}
+
+Result<Array> evaluate_delta_state(const Node& node, const std::vector<Array>& inputs, const NodeContext& context) {
+  const auto &k = inputs[0], &v = inputs[1], &decay = inputs[2], &rate = inputs[3];
+  bool fits = k.shape.size() == 4 && v.shape.size() == 4 && k.shape[0] == v.shape[0] && k.shape[2] == v.shape[2] && k.shape[1] > 0 &&
+              v.shape[1] % k.shape[1] == 0 && decay.shape == Shape{v.shape[0], v.shape[2], v.shape[1]} && rate.shape == decay.shape &&
+              is_matrix(context.at.position, v.shape[0], v.shape[2]) && context.at.slot.size() == context.at.position.size();
+  const auto& before = context.cache;
+  if (fits && before.rank() > 0)
+    fits = before.rank() == 4 && before.dim(0) == v.shape[0] && before.dim(1) == v.shape[1] &&
+           (before.dim(2) == 1 || before.dim(2) == v.shape[2]) && before.dim(3) == v.shape[3] * k.shape[3];
+  if (!fits)
+    return misfit(node, fmt::format("k {}, v {}, decay {}, rate {}, the state before {} and the coordinates do not fit each other",
+                                    to_string(k.shape), to_string(v.shape), to_string(decay.shape), to_string(rate.shape),
+                                    to_string(before.shape())));
+  return delta_state(k, v, decay, rate, before.rank() > 0 ? to_array(before) : Array{}, padding_tokens(context.at),
+                     output_dtype(node, context.dtype));
+}
+
+Result<Array> evaluate_delta_out(const Node& node, const Array& q, const Array& state) {
+  const bool fits = q.shape.size() == 4 && state.shape.size() == 4 && q.shape[0] == state.shape[0] && q.shape[2] == state.shape[2] &&
+                    q.shape[1] > 0 && state.shape[1] % q.shape[1] == 0 && q.shape[3] > 0 && state.shape[3] % q.shape[3] == 0;
+  if (!fits) return misfit(node, fmt::format("q {} and state {} do not fit each other", to_string(q.shape), to_string(state.shape)));
+  return delta_out(q, state);
+}
 }  // namespace
 
 Result<Array> evaluate_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context) {
@@ -184,6 +306,30 @@ Result<Array> evaluate_node(const Node& node, const std::vector<Array>& inputs, 
       return scale(inputs[0], round_to(context.dtype, node.factor));
     case Op::softcap:
       return softcap(inputs[0], round_to(context.dtype, node.factor));
+    case Op::slice:
+      return evaluate_slice(node, inputs[0]);
+    case Op::multiply:
+      return evaluate_multiply(node, inputs[0], inputs[1]);
+    case Op::sigmoid:
+      return sigmoid(inputs[0]);
+    case Op::silu:
+      return silu(inputs[0]);
+    case Op::route:
+      return evaluate_route(node, inputs[0]);
+    case Op::expert_linear:
+      return evaluate_expert_linear(node, inputs[0], inputs[1], context);
+    case Op::expert_sum:
+      return evaluate_expert_sum(node, inputs[0], inputs[1]);
+    case Op::causal_conv:
+      return evaluate_causal_conv(node, inputs[0], context);
+    case Op::l2_norm:
+      return l2_norm(inputs[0], round_to(context.dtype, node.factor));
+    case Op::delta_decay:
+      return evaluate_delta_decay(node, inputs[0], context);
+    case Op::delta_state:
+      return evaluate_delta_state(node, inputs, context);
+    case Op::delta_out:
+      return evaluate_delta_out(node, inputs[0], inputs[1]);
     case Op::swiglu:
     case Op::geglu:
     case Op::add:

@@ -18,7 +18,10 @@ struct NodeContext {
   DType dtype = DType::f64;              // of the run: constants of the graph are rounded to it
   Tensor weight;                         // the node's weight as used, dense; empty when the node has none
   Tensor bias;                           // likewise
-  Tensor cache;  // cache_write: the cache before this step [row, kv_head, slots before, channel]; empty at the first step
+  // What an op with a state had before this step; empty at the first. cache_write: the cache [row, kv_head, slots before, channel];
+  // causal_conv: the last kernel - 1 tokens, 0 where there were none [row, 1, kernel - 1, channel]; delta_state: the state [row, head, 1,
+  // value channel * key channel], or the state before each token of this step [row, head, token, ..].
+  Tensor cache;
   std::vector<std::vector<std::int64_t>> cache_slot;  // its positions, as Coordinates::slot; empty: x is appended to it
 };
 

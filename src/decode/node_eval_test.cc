@@ -39,12 +39,17 @@ class Decoder {
       NodeContext context{.facts = &model_.facts(), .tokens = tokens, .at = at, .weight = {}, .bias = {}, .cache = {}, .cache_slot = {}};
       if (!node.bias.empty()) context.bias = weights_.at(node.bias);
       if (!node.weight.empty()) context.weight = weights_.at(node.weight);
-      if (node.op == Op::cache_write) context.cache = caches_[node.output];
+      if (has_state(node.op)) context.cache = caches_[node.output];
       std::vector<Array> inputs;
       for (const auto& input : node.inputs) inputs.push_back(taps.at(input));
       auto output = evaluate_node(node, inputs, context);
       EXPECT_TRUE(output) << to_string(output.error());
       if (node.op == Op::cache_write) caches_[node.output] = to_tensor(*output, DType::f64);
+      if (node.op == Op::delta_state) {
+        const auto states = to_tensor(*output, DType::f64);
+        caches_[node.output] = states.sliced(2, states.dim(2) - 1, states.dim(2)).contiguous();
+      }
+      if (node.op == Op::causal_conv) caches_[node.output] = last_inputs(caches_[node.output], to_tensor(inputs[0], DType::f64), context);
       taps[node.output] = std::move(*output);
     }
     return taps;
@@ -52,6 +57,20 @@ class Decoder {
   [[nodiscard]] const Tensor& weight(const std::string& name) const { return weights_.at(name); }
 
  private:
+  /// The last kernel - 1 tokens of what a convolution was given so far.
+  static Tensor last_inputs(const Tensor& earlier, const Tensor& x, const NodeContext& context) {
+    const auto kept = context.weight.dim(1) - 1;
+    auto last = Tensor::zeros(DType::f64, {x.dim(0), 1, kept, x.dim(3)});
+    for_each_index(last.shape(), [&](std::span<const std::int64_t> index) {
+      std::vector<std::int64_t> from(index.begin(), index.end());
+      from[2] += x.dim(2) - kept;
+      if (from[2] >= 0) last.set(index, x.at(from));
+      from[2] += kept;
+      if (from[2] < kept && earlier.rank() > 0) last.set(index, earlier.at(from));
+    });
+    return last;
+  }
+
   const Model& model_;
   std::int64_t next_position_;
   std::vector<std::vector<std::int64_t>> slots_;
@@ -256,7 +275,7 @@ TEST_P(TinyArchitecture, EveryWeightAndParameterMatters) {
   const auto& facts = model_->facts();
   for (const auto& node : model_->graph().nodes()) {
     if (node.op == Op::rms_norm) {
-      EXPECT_EQ(node.unit_offset, facts.norm_unit_offset) << node.output;
+      EXPECT_EQ(node.unit_offset, facts.norm_unit_offset && tap_role(node.output) != "delta_norm") << node.output;
     }
     if (node.op == Op::sdpa) {
       EXPECT_EQ(node.window, is_sliding(facts, node.layer) ? facts.window : 0) << node.output;
@@ -285,6 +304,14 @@ TEST_P(TinyArchitecture, EveryWeightAndParameterMatters) {
   }
   if (facts.rope_local) {
     EXPECT_TRUE(changed([](Facts& f) { f.rope_local->base *= 2; }));
+  }
+  if (facts.experts) {
+    EXPECT_TRUE(changed([](Facts& f) { f.experts->used -= 1; }));
+    EXPECT_TRUE(changed([](Facts& f) { f.experts->normalised = !f.experts->normalised; }));
+  }
+  if (facts.delta) {
+    EXPECT_TRUE(changed([](Facts& f) { f.delta->key_heads *= 3; }));
+    EXPECT_TRUE(changed([](Facts& f) { f.delta->kernel -= 1; }));
   }
 }
 INSTANTIATE_TEST_SUITE_P(All, TinyArchitecture, testing::ValuesIn(architectures().begin(), architectures().end()),

@@ -237,6 +237,43 @@ Array softcap(const Array& x, double cap) {
   return elementwise(x, [cap](double value) { return cap * std::tanh(value / cap); });
 }
 
+Array slice_channels(const Array& x, std::int64_t begin, std::int64_t channels) {
+  assert(0 <= begin && channels > 0 && begin + channels <= x.shape.back());
+  Array result{x.shape, {}};
+  result.shape.back() = channels;
+  result.values.reserve(static_cast<std::size_t>(x.count() / x.shape.back() * channels));
+  for (std::int64_t start = begin; start < x.count(); start += x.shape.back())
+    result.values.insert(result.values.end(), x.values.begin() + start, x.values.begin() + start + channels);
+  return result;
+}
+
+Array multiply(const Array& x, const Array& y) {
+  if (x.shape == y.shape) return elementwise(x, y, [](double p, double q) { return p * q; });
+  assert(y.shape.back() == 1 && x.count() == y.count() * x.shape.back());
+  Array result = x;
+  const auto channels = static_cast<std::size_t>(x.shape.back());
+  for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] *= y.values[i / channels];
+  return result;
+}
+
+Array sigmoid(const Array& x) {
+  return elementwise(x, [](double value) { return 1 / (1 + std::exp(-value)); });
+}
+
+Array silu(const Array& x) {
+  return elementwise(x, [](double value) { return value / (1 + std::exp(-value)); });
+}
+
+std::vector<std::uint8_t> padding_tokens(const Coordinates& at) {
+  std::vector<std::uint8_t> padding;
+  for (std::size_t row = 0; row < at.position.size(); ++row)
+    for (const auto position : at.position[row]) {
+      const bool is_live = position >= 0 && std::ranges::find(at.slot[row], position) != at.slot[row].end();
+      padding.push_back(is_live ? 0 : 1);
+    }
+  return padding;
+}
+
 Array split_heads(const Array& x, int heads) {
   assert(x.shape.size() == 3 && heads > 0 && x.shape[2] % heads == 0);
   const auto channels = x.shape[2] / heads;

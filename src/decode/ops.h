@@ -65,6 +65,16 @@ void linear(std::span<const double> x, std::int64_t n, const Tensor& weight, std
 inline constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
 inline constexpr double kGeluCubic = 0.044715;
 
+/// Channels [begin, begin + channels) of each vector.
+[[nodiscard]] Array slice_channels(const Array& x, std::int64_t begin, std::int64_t channels);
+/// x * y; y has x's shape, or one channel that counts for all of x's.
+[[nodiscard]] Array multiply(const Array& x, const Array& y);
+[[nodiscard]] Array sigmoid(const Array& x);
+[[nodiscard]] Array silu(const Array& x);
+
+/// Whether each token of the step is padding, [row, token]: its position is in no live slot, not even its own.
+[[nodiscard]] std::vector<std::uint8_t> padding_tokens(const Coordinates& at);
+
 /// [row, token, head * channel] <-> [row, head, token, channel].
 [[nodiscard]] Array split_heads(const Array& x, int heads);
 [[nodiscard]] Array merge_heads(const Array& x);

@@ -1,8 +1,10 @@
 // Random checkpoints that are the same on every platform: integers and correctly rounded operations only.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <system_error>
 #include <vector>
 
@@ -88,35 +90,78 @@ Facts small_facts(Facts tiny) {
   if (facts.window > 0) facts.window = 64;
   facts.rope.dims *= 4;
   if (facts.rope_local) facts.rope_local->dims *= 4;
+  if (facts.experts) {
+    facts.experts->count = 32;
+    facts.experts->used = 4;
+    facts.experts->hidden = 96;
+    if (facts.experts->shared_hidden > 0) facts.experts->shared_hidden = 160;
+  }
+  if (facts.delta) {
+    facts.delta->key_channels *= 4;
+    facts.delta->value_channels *= 4;
+  }
   return tiny;
 }
 
 namespace {
 using Tensors = std::vector<std::pair<std::string, Tensor>>;
 
-/// Under the names that `name` is of WeightSpec.
-Result<Tensors> random_tensors(const std::filesystem::path& folder, const RandomModel& spec, std::string WeightSpec::*name) {
+Result<void> make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return fail("file-write", fmt::format("cannot make the folder: {}", error.message()), folder.string(), error.value());
-  Tensors tensors;
-  for (const auto& weight : model_weights(Graph(spec.facts))) {
-    const bool looked_up = weight.canonical == "w.embed" && !spec.facts.tied_head;
-    tensors.emplace_back(weight.*name, random_weight(weight, spec.seed, looked_up));
+  return {};
+}
+
+Tensor weight_of(const WeightSpec& weight, const RandomModel& spec) {
+  return random_weight(weight, spec.seed, weight.canonical == "w.embed" && !spec.facts.tied_head);
+}
+
+/// A weight as Hugging Face's checkpoints have it: one tensor for each expert, or two weights behind each other in one.
+void add_hf_tensors(const WeightSpec& weight, Tensor tensor, Tensors& tensors) {
+  if (const auto hole = weight.hf.find('*'); hole != std::string::npos) {
+    for (std::int64_t expert = 0; expert < tensor.dim(0); ++expert) {
+      auto name = weight.hf;
+      const auto one = tensor.sliced(0, expert, expert + 1).reshaped(Shape(weight.shape.begin() + 1, weight.shape.end()));
+      tensors.emplace_back(name.replace(hole, 1, std::to_string(expert)), one.contiguous());
+    }
+    return;
   }
-  return tensors;
+  if (!weight.hf_shape.empty()) tensor = tensor.reshaped(weight.hf_shape);
+  if (weight.parts == 1) {
+    tensors.emplace_back(weight.hf, std::move(tensor));
+    return;
+  }
+  auto found = std::ranges::find(tensors, weight.hf, &Tensors::value_type::first);
+  if (found == tensors.end()) {
+    auto shape = weight.shape;
+    shape[1] *= weight.parts;
+    tensors.emplace_back(weight.hf, Tensor::zeros(tensor.dtype(), shape));
+    found = std::prev(tensors.end());
+  }
+  const auto bytes = tensor.contiguous_bytes();
+  const auto block = bytes.size() / static_cast<std::size_t>(tensor.dim(0));  // one expert's
+  for (std::size_t expert = 0; expert < static_cast<std::size_t>(tensor.dim(0)); ++expert)
+    std::copy_n(
+        bytes.begin() + static_cast<std::ptrdiff_t>(expert * block), block,
+        found->second.mutable_bytes().begin() +
+            static_cast<std::ptrdiff_t>((expert * static_cast<std::size_t>(weight.parts) + static_cast<std::size_t>(weight.part)) * block));
 }
 }  // namespace
 
 // The facts last: a folder is a model only once they are there.
 Result<void> write_random_model(const std::filesystem::path& folder, const RandomModel& spec) {
-  CULPRIT_TRY(const auto tensors, random_tensors(folder, spec, &WeightSpec::canonical));
+  CULPRIT_CHECK(make_folder(folder));
+  Tensors tensors;
+  for (const auto& weight : model_weights(Graph(spec.facts))) tensors.emplace_back(weight.canonical, weight_of(weight, spec));
   CULPRIT_CHECK(write_safetensors(folder / kModelTensorsFile, tensors));
   return write_model_facts(folder / kModelFactsFile, spec.facts);
 }
 
 Result<void> write_random_hf_model(const std::filesystem::path& folder, const RandomModel& spec) {
-  CULPRIT_TRY(const auto tensors, random_tensors(folder, spec, &WeightSpec::hf));
+  CULPRIT_CHECK(make_folder(folder));
+  Tensors tensors;
+  for (const auto& weight : model_weights(Graph(spec.facts))) add_hf_tensors(weight, weight_of(weight, spec), tensors);
   CULPRIT_CHECK(write_safetensors(folder / kHfTensorsFile, tensors, {{"format", "pt"}}));
   return write_file_whole(folder / kHfConfigFile, find_architecture(spec.facts.architecture)->write_hf(spec.facts).dump(2) + "\n");
 }

@@ -12,6 +12,7 @@ namespace culprit {
 
 /// Either `dense` is set, or packed, scales and biases are. Packed: u32 [rows, columns * bits / 32], element i of a row in bits
 /// bits*i .. of the row's little-endian bit stream (MLX's affine layout for bits that divide 32). scales, biases: [rows, columns / group].
+/// Weights of experts have an axis for these before the rows.
 struct Weight {
   Tensor dense;
   Tensor packed;

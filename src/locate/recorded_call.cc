@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "audit/items.h"
+#include "audit/recurrent_history.h"
 #include "engine/plan.h"
 
 namespace culprit {
@@ -37,6 +38,23 @@ namespace {
 
 bool holds_earlier(const Coordinates& at) { return !at.slot.empty() && static_cast<std::int64_t>(at.slot[0].size()) > at.tokens(); }
 
+/// What a recurrent op went on from, by what was recorded at earlier steps.
+Result<Tensor> state_before(const Model& model, const Trace& trace, const RunPlan& plan, int step, const Node& node) {
+  const bool is_conv = node.op == Op::causal_conv;
+  const auto& source = is_conv ? node.inputs.front() : node.output;
+  RecurrentHistory history(plan.position_base, is_conv ? model.facts().delta->kernel - 1 : 1);
+  for (int earlier = plan.reprefill ? step : 0; earlier < step; ++earlier) {
+    const auto* record = trace.find(earlier, source);
+    if (record == nullptr || record->file.empty()) continue;
+    CULPRIT_TRY(const auto values, trace.tensor(*record));
+    history.write(record->at, values);
+  }
+  const auto* now = trace.find(step, source);
+  auto before = now == nullptr ? std::nullopt : history.before(now->at, now->layout);
+  if (!before) return fail("tap-unknown", fmt::format("what {} went on from was not recorded", node.output));
+  return *std::move(before);
+}
+
 }  // namespace
 
 Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, const Trace& trace, int step, const Node& node) {
@@ -58,7 +76,7 @@ Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, con
     call.inputs.push_back(with_layout(values, record->layout, is_cache ? spare : std::numeric_limits<double>::quiet_NaN()));
   }
   call.context.facts = &model.facts();
-  call.context.dtype = call.dtype;
+  call.context.dtype = call.inputs.empty() ? call.dtype : call.inputs.front().dtype();  // of the run: outputs may be wider
   call.context.at = output->at;
   if (node.op == Op::embedding) {
     CULPRIT_TRY(call.context.tokens, tokens_at(plan, step, output->at));
@@ -87,6 +105,9 @@ Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, con
       return fail("tap-unknown", fmt::format("{} holds earlier tokens, but the step before was not recorded", node.output));
     call.context.cache = call.previous;
     call.context.cache_slot = before->at.slot;
+  }
+  if (node.op == Op::causal_conv || node.op == Op::delta_state) {
+    CULPRIT_TRY(call.context.cache, state_before(model, trace, plan, step, node));
   }
   call.collapsed_rank = plan.variants["rope.rank"] == "3" ? 3 : 4;
   call.per_row_offset = (plan.variants["rope.offset"] == "per_row" || has_padding(plan)) && output->at.rows() > 1;

@@ -27,6 +27,20 @@ struct BoundCall {
 [[nodiscard]] std::vector<double> geglu_bounds(const BoundCall& call);
 [[nodiscard]] std::vector<double> add_bounds(const BoundCall& call);
 [[nodiscard]] std::vector<double> softcap_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> multiply_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> sigmoid_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> silu_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> route_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> expert_sum_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> causal_conv_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> l2_norm_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> delta_decay_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> delta_state_bounds(const BoundCall& call);
+[[nodiscard]] std::vector<double> delta_out_bounds(const BoundCall& call);
+
+/// Routing weights of a legal choice of experts: where shares are so near to each other that rounding decides which are the largest, the
+/// choice is that of `actual`, the engine's weights [row, token, expert].
+[[nodiscard]] Array route_as_chosen(const Array& scores, const Array& actual, int used, bool normalised, const Units& units);
 
 /// Relative distance of the node's constant from its value in the dtype: an engine may hold it in either form, or between.
 [[nodiscard]] double constant_error(const BoundCall& call);

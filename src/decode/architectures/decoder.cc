@@ -9,6 +9,9 @@ namespace {
 std::int64_t query_channels(const Facts& f) { return std::int64_t{f.heads} * f.head_channels; }
 std::int64_t kv_channels(const Facts& f) { return std::int64_t{f.kv_heads} * f.head_channels; }
 
+std::int64_t value_channels(const Facts& f) { return std::int64_t{f.delta->value_heads} * f.delta->value_channels; }
+std::int64_t conv_channels(const Facts& f) { return 2 * std::int64_t{f.delta->key_heads} * f.delta->key_channels + value_channels(f); }
+
 class Builder {
  public:
   Builder(const Facts& facts, const Options& options) : facts_(facts), options_(options) {}
@@ -56,10 +59,24 @@ class Builder {
     return tap(role);
   }
 
-  /// One block; returns its residual.
-  std::string block(const std::string& residual) {
-    norm("attn_norm", residual);
-    projection("q", facts_.heads);
+  /// x without its channels outside of [begin, begin + channels), as heads where `heads` > 0.
+  void slice(std::string_view role, std::string_view x, std::int64_t begin, std::int64_t channels, int heads = 0) {
+    auto& node = plain(Op::slice, role, {tap(x)});
+    node.begin = begin;
+    node.channels = channels;
+    node.heads_out = heads;
+  }
+  void linear(std::string_view role, std::string_view x, int heads = 0) { weighted(Op::linear, role, tap(x)).heads_out = heads; }
+
+  /// Each returns what is added to the residual.
+  std::string attention() {
+    if (options_.attn_gate) {
+      projection("q_and_gate", facts_.heads);
+      slice("q", "q_and_gate", 0, facts_.head_channels);
+      slice("attn_gate", "q_and_gate", facts_.head_channels, facts_.head_channels);
+    } else {
+      projection("q", facts_.heads);
+    }
     projection("k", facts_.kv_heads);
     projection("v", facts_.kv_heads);
     if (options_.qk_norm) {
@@ -72,16 +89,83 @@ class Builder {
     plain(Op::cache_write, "k_cache", {tap("k_rope")});
     plain(Op::cache_write, "v_cache", {tap("v")});
     plain(Op::sdpa, "attn", {tap("q_rope"), tap("k_cache"), tap("v_cache")}).window = sliding ? facts_.window : 0;
-    weighted(Op::linear, "attn_out", tap("attn"));
-    const auto attention = post_norm("attn_out", "attn_post_norm");
-    plain(Op::add, "attn_residual", {residual, attention});
+    if (options_.attn_gate) {
+      plain(Op::sigmoid, "attn_gate_sigmoid", {tap("attn_gate")});
+      plain(Op::multiply, "attn_gated", {tap("attn"), tap("attn_gate_sigmoid")});
+    }
+    linear("attn_out", options_.attn_gate ? "attn_gated" : "attn");
+    return post_norm("attn_out", "attn_post_norm");
+  }
+
+  std::string gated_delta() {
+    const auto& delta = *facts_.delta;
+    const auto keys = std::int64_t{delta.key_heads} * delta.key_channels, values = std::int64_t{delta.value_heads} * delta.value_channels;
+    linear("delta_qkv", "attn_norm", 1);
+    linear("delta_z", "attn_norm", delta.value_heads);
+    linear("delta_b", "attn_norm");
+    linear("delta_a", "attn_norm");
+    weighted(Op::causal_conv, "delta_conv", tap("delta_qkv"));
+    plain(Op::silu, "delta_conv_act", {tap("delta_conv")});
+    slice("delta_q", "delta_conv_act", 0, keys, delta.key_heads);
+    slice("delta_k", "delta_conv_act", keys, keys, delta.key_heads);
+    slice("delta_v", "delta_conv_act", 2 * keys, values, delta.value_heads);
+    plain(Op::l2_norm, "delta_q_norm", {tap("delta_q")}).factor = 1 / std::sqrt(static_cast<double>(delta.key_channels));
+    plain(Op::l2_norm, "delta_k_norm", {tap("delta_k")});
+    auto& decay = weighted(Op::delta_decay, "delta_decay", tap("delta_a"));
+    decay.bias = decay.weight + "_bias";
+    plain(Op::sigmoid, "delta_rate", {tap("delta_b")});
+    plain(Op::delta_state, "delta_state", {tap("delta_k_norm"), tap("delta_v"), tap("delta_decay"), tap("delta_rate")});
+    plain(Op::delta_out, "delta_out", {tap("delta_q_norm"), tap("delta_state")});
+    weighted(Op::rms_norm, "delta_norm", tap("delta_out"));
+    plain(Op::swiglu, "delta_gated", {tap("delta_z"), tap("delta_norm")}).precise = true;
+    linear("delta_proj", "delta_gated");
+    return post_norm("delta_proj", "attn_post_norm");
+  }
+
+  void mlp(const std::string& prefix) {
+    linear(prefix + "_gate", "mlp_norm");
+    linear(prefix + "_up", "mlp_norm");
+    plain(options_.mlp_act, prefix + "_act", {tap(prefix + "_gate"), tap(prefix + "_up")});
+    linear(prefix + "_down", prefix + "_act");
+  }
+  void expert_linear(std::string_view role, std::string_view x) {
+    auto& node = weighted(Op::expert_linear, role, tap(x));
+    node.inputs.push_back(tap("route"));
+    node.experts = facts_.experts->used;
+  }
+  std::string experts() {
+    linear("router", "mlp_norm");
+    auto& route = plain(Op::route, "route", {tap("router")});
+    route.experts = facts_.experts->used;
+    route.normalised = facts_.experts->normalised;
+    expert_linear("expert_gate", "mlp_norm");
+    expert_linear("expert_up", "mlp_norm");
+    plain(options_.mlp_act, "expert_act", {tap("expert_gate"), tap("expert_up")});
+    expert_linear("expert_down", "expert_act");
+    plain(Op::expert_sum, "expert_sum", {tap("expert_down"), tap("route")}).experts = facts_.experts->used;
+    if (facts_.experts->shared_hidden == 0) return post_norm("expert_sum", "mlp_post_norm");
+    mlp("shared");
+    linear("shared_scale", "mlp_norm");
+    plain(Op::sigmoid, "shared_scale_sigmoid", {tap("shared_scale")});
+    plain(Op::multiply, "shared_scaled", {tap("shared_down"), tap("shared_scale_sigmoid")});
+    plain(Op::add, "mlp_out", {tap("expert_sum"), tap("shared_scaled")});
+    return post_norm("mlp_out", "mlp_post_norm");
+  }
+
+  /// One block; returns its residual.
+  std::string block(const std::string& residual) {
+    norm("attn_norm", residual);
+    const auto mixed = is_delta(facts_, layer_) ? gated_delta() : attention();
+    plain(Op::add, "attn_residual", {residual, mixed});
     norm("mlp_norm", tap("attn_residual"));
-    weighted(Op::linear, "mlp_gate", tap("mlp_norm"));
-    weighted(Op::linear, "mlp_up", tap("mlp_norm"));
-    plain(options_.mlp_act, "mlp_act", {tap("mlp_gate"), tap("mlp_up")});
-    weighted(Op::linear, "mlp_down", tap("mlp_act"));
-    const auto mlp = post_norm("mlp_down", "mlp_post_norm");
-    plain(Op::add, "residual", {tap("attn_residual"), mlp});
+    std::string branch;
+    if (has_experts(facts_, layer_)) {
+      branch = experts();
+    } else {
+      mlp("mlp");
+      branch = post_norm("mlp_down", "mlp_post_norm");
+    }
+    plain(Op::add, "residual", {tap("attn_residual"), branch});
     return tap("residual");
   }
 
@@ -104,5 +188,19 @@ Shape kv_bias(const Facts& f) { return {kv_channels(f)}; }
 Shape attn_out(const Facts& f) { return {f.hidden, query_channels(f)}; }
 Shape mlp_in(const Facts& f) { return {f.mlp_hidden, f.hidden}; }
 Shape mlp_out(const Facts& f) { return {f.hidden, f.mlp_hidden}; }
+Shape router(const Facts& f) { return {f.experts->count, f.hidden}; }
+Shape expert_in(const Facts& f) { return {f.experts->count, f.experts->hidden, f.hidden}; }
+Shape expert_out(const Facts& f) { return {f.experts->count, f.hidden, f.experts->hidden}; }
+Shape shared_in(const Facts& f) { return {f.experts->shared_hidden, f.hidden}; }
+Shape shared_out(const Facts& f) { return {f.hidden, f.experts->shared_hidden}; }
+Shape shared_gate(const Facts& f) { return {1, f.hidden}; }
+Shape q_and_gate(const Facts& f) { return {2 * query_channels(f), f.hidden}; }
+Shape delta_qkv(const Facts& f) { return {conv_channels(f), f.hidden}; }
+Shape delta_z(const Facts& f) { return {value_channels(f), f.hidden}; }
+Shape delta_per_head(const Facts& f) { return {f.delta->value_heads, f.hidden}; }
+Shape delta_kernel(const Facts& f) { return {conv_channels(f), f.delta->kernel}; }
+Shape delta_heads(const Facts& f) { return {f.delta->value_heads}; }
+Shape delta_norm(const Facts& f) { return {f.delta->value_channels}; }
+Shape delta_proj(const Facts& f) { return {f.hidden, value_channels(f)}; }
 
 }  // namespace culprit::decoder

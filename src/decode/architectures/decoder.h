@@ -16,6 +16,7 @@ struct Options {
   bool qk_norm = false;     // q_norm, k_norm: over the channels of a head, before rope
   bool post_norms = false;  // attn_post_norm, mlp_post_norm: of what is added to the residual
   Op mlp_act = Op::swiglu;
+  bool attn_gate = false;  // the q projection has a gate beside each head, and sigmoid(gate) multiplies what attention returns
 };
 
 [[nodiscard]] std::vector<Node> nodes(const Facts& facts, const Options& options);
@@ -31,6 +32,21 @@ struct Options {
 [[nodiscard]] Shape attn_out(const Facts& facts);
 [[nodiscard]] Shape mlp_in(const Facts& facts);
 [[nodiscard]] Shape mlp_out(const Facts& facts);
+// Of experts and a gated delta rule, where the facts have them.
+[[nodiscard]] Shape router(const Facts& facts);
+[[nodiscard]] Shape expert_in(const Facts& facts);
+[[nodiscard]] Shape expert_out(const Facts& facts);
+[[nodiscard]] Shape shared_in(const Facts& facts);
+[[nodiscard]] Shape shared_out(const Facts& facts);
+[[nodiscard]] Shape shared_gate(const Facts& facts);
+[[nodiscard]] Shape q_and_gate(const Facts& facts);
+[[nodiscard]] Shape delta_qkv(const Facts& facts);
+[[nodiscard]] Shape delta_z(const Facts& facts);
+[[nodiscard]] Shape delta_per_head(const Facts& facts);
+[[nodiscard]] Shape delta_kernel(const Facts& facts);
+[[nodiscard]] Shape delta_heads(const Facts& facts);
+[[nodiscard]] Shape delta_norm(const Facts& facts);
+[[nodiscard]] Shape delta_proj(const Facts& facts);
 
 /// Weights that all of these decoders have under the same names. Norms that some have stand below.
 inline constexpr WeightEntry kShared[] = {
@@ -58,6 +74,23 @@ constexpr std::array<WeightEntry, std::size(kShared) + sizeof...(Own)> weights_w
   std::size_t next = std::size(kShared);
   ((all[next++] = own), ...);
   return all;
+}
+
+/// The weights of an architecture that has no GGUF form.
+template <std::size_t kCount>
+constexpr std::array<WeightEntry, kCount> hf_only(std::array<WeightEntry, kCount> weights) {
+  for (auto& weight : weights) weight.gguf = {};
+  return weights;
+}
+
+/// Without those of `roles`, each of which must be there.
+template <std::size_t kCount, std::size_t kFewer>
+constexpr auto without(const std::array<WeightEntry, kCount>& weights, const std::string_view (&roles)[kFewer]) {
+  std::array<WeightEntry, kCount - kFewer> rest{};
+  std::size_t next = 0;
+  for (const auto& weight : weights)
+    if (std::find(std::begin(roles), std::end(roles), weight.role) == std::end(roles)) rest[next++] = weight;
+  return rest;
 }
 
 }  // namespace culprit::decoder

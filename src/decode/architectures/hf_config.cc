@@ -47,6 +47,12 @@ Result<HfConfig> HfConfig::object(const std::string& key) const {
   if (json == nullptr || !json->is_object()) return unsupported(key, "expected an object");
   return HfConfig(*json, file_);
 }
+HfConfig HfConfig::without(const std::string& key) const {
+  auto json = json_;
+  json.erase(key);
+  if (const auto parameters = json.find("rope_parameters"); parameters != json.end() && parameters->is_object()) parameters->erase(key);
+  return HfConfig(json, file_);
+}
 Result<void> HfConfig::expect(const std::string& key, const Json& only) const {
   const auto* json = find(key);
   if (json == nullptr || *json == only) return {};
@@ -108,7 +114,9 @@ Result<Facts> read_facts(const HfConfig& config, std::string_view architecture, 
   facts.architecture = architecture;
   CULPRIT_TRY(facts.layers, config.count("num_hidden_layers"));
   CULPRIT_TRY(facts.hidden, config.count("hidden_size"));
-  CULPRIT_TRY(facts.mlp_hidden, config.count("intermediate_size"));
+  if (defaults.has_mlp || config.has("intermediate_size")) {
+    CULPRIT_TRY(facts.mlp_hidden, config.count("intermediate_size"));
+  }
   CULPRIT_TRY(facts.heads, config.count("num_attention_heads"));
   CULPRIT_TRY(facts.kv_heads, config.count("num_key_value_heads", facts.heads));
   CULPRIT_TRY(facts.vocabulary, config.count("vocab_size"));

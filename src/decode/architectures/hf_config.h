@@ -27,6 +27,8 @@ class HfConfig {
   [[nodiscard]] Result<std::string> text(const std::string& key, const std::string& otherwise) const;
   /// An object inside, as a config of its own.
   [[nodiscard]] Result<HfConfig> object(const std::string& key) const;
+  /// The config without a key that its caller has read, in it and in its rope_parameters.
+  [[nodiscard]] HfConfig without(const std::string& key) const;
   /// When there is a value it must be this one.
   [[nodiscard]] Result<void> expect(const std::string& key, const Json& only) const;
   [[nodiscard]] tl::unexpected<Error> unsupported(const std::string& key, const std::string& message) const;
@@ -43,6 +45,7 @@ struct HfDefaults {
   double rope_base = 10000;
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
+  bool has_mlp = true;  // intermediate_size is needed
 };
 
 /// Counts, norm, head, and rope (rope_theta with rope_scaling, or rope_parameters) in the pairing `half` of all Hugging Face checkpoints.

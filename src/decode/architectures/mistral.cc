@@ -5,11 +5,7 @@
 
 namespace culprit {
 namespace {
-constexpr auto kWeights = [] {
-  auto weights = decoder::weights_with(decoder::kMlpNorm);
-  for (auto& weight : weights) weight.gguf = {};
-  return weights;
-}();
+constexpr auto kWeights = decoder::hf_only(decoder::weights_with(decoder::kMlpNorm));
 
 std::vector<Node> nodes_of(const Facts& facts) { return decoder::nodes(facts, {}); }
 

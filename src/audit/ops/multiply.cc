@@ -1,0 +1,16 @@
+#include <cmath>
+
+#include "audit/ops/op_bounds.h"
+
+namespace culprit {
+
+// One product, rounded to the dtype, and before that inside the op where its arithmetic is wider; one rounding of the auditor's own.
+std::vector<double> multiply_bounds(const BoundCall& call) {
+  const double inside = call.units.step < call.units.unit ? call.units.step : 0x1p-53;
+  const double relative = compounded(1, call.units.unit, inside);
+  std::vector<double> bounds(call.value.values.size());
+  for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = relative * std::abs(call.value.values[i]) + call.units.eta;
+  return bounds;
+}
+
+}  // namespace culprit
