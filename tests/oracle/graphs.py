@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Holds culprit's graphs against mlx_lm: graphs.py CASE --culprit PROGRAM --work FOLDER
+"""Holds culprit's graphs against mlx_lm, or transformers: graphs.py CASE --culprit PROGRAM --work FOLDER [--engine transformers]
 
 A seeded random model is written by `culprit model make`, its config edited as CASE says, and decoded by both: six tokens at once, then eight
-one by one, in float32, by mlx_lm, and by culprit's reference engine.
+one by one, in float32, by the other engine, and by culprit's reference engine.
 
 How far the logits may be apart. Take the reference engine in f64 as exact. Two runs in f32 measure the noise of arithmetic of that width on
 this very model and these tokens: one rounds each op's float64 result once, the other also sums linear ops in f32 in reverse order. Their
@@ -26,6 +26,7 @@ CHUNKS = [6] + [1] * 8
 STEPS_AROUND_A_SUM = 16
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+DECODERS = {"mlx_lm": "mlx_lm_logits.py", "transformers": "torch_logits.py"}
 CASES = {  # architecture, and what its config has instead
     "llama": ("llama", {}),
     "llama_linear_rope": ("llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
@@ -36,6 +37,9 @@ CASES = {  # architecture, and what its config has instead
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {}),
     "gemma3": ("gemma3", {}),
+    "qwen3_moe": ("qwen3_moe", {}),
+    "qwen3_5": ("qwen3_5", {}),
+    "qwen3_5_moe": ("qwen3_5_moe", {}),
 }
 
 
@@ -82,6 +86,7 @@ def main():
     parser.add_argument("case", choices=sorted(CASES))
     parser.add_argument("--culprit", required=True)
     parser.add_argument("--work", required=True, type=pathlib.Path)
+    parser.add_argument("--engine", default="mlx_lm", choices=DECODERS)
     arguments = parser.parse_args()
     architecture, edits = CASES[arguments.case]
     arguments.work.mkdir(parents=True, exist_ok=True)
@@ -97,17 +102,18 @@ def main():
     once = distance(exact, reference(arguments, model, "once", "--dtype", "f32"))
     reversed_sums = distance(exact, reference(arguments, model, "reversed", "--dtype", "f32", "--variant", "linear=reversed"))
     noise = max(once, reversed_sums)
-    longest_sum = max(config["hidden_size"], config["intermediate_size"], config["num_attention_heads"] * config["head_dim"], len(TOKENS))
+    longest_sum = max(config["hidden_size"], config["intermediate_size"], config["num_attention_heads"] * config["head_dim"], len(TOKENS),
+                      config.get("linear_num_value_heads", 0) * config.get("linear_value_head_dim", 0), config.get("num_experts", 0))
     bound = (longest_sum + STEPS_AROUND_A_SUM) * noise
 
     out = arguments.work / arguments.case / "logits.f32"
-    subprocess.run([sys.executable, pathlib.Path(__file__).parent / "mlx_lm_logits.py", model, out, comma(CHUNKS), comma(TOKENS)], check=True)
+    subprocess.run([sys.executable, pathlib.Path(__file__).parent / DECODERS[arguments.engine], model, out, comma(CHUNKS), comma(TOKENS)], check=True)
     error = distance(exact, floats(out.read_bytes(), "F32"))
     broken = distance(exact, reference(arguments, model, "broken", "--dtype", "f32", "--fault", "F05"))
-    print(f"{arguments.case}: {len(exact)} logits up to {max(map(abs, exact)):.3g}; noise of f32 {noise:.3g}; mlx_lm is {error:.3g} away, "
+    print(f"{arguments.case}: {len(exact)} logits up to {max(map(abs, exact)):.3g}; noise of f32 {noise:.3g}; {arguments.engine} is {error:.3g} away, "
           f"{error / noise:.2g} times the noise; bound {bound:.3g}; F05 {broken:.3g}")
     if not error <= bound:
-        sys.exit(f"mlx_lm's logits are {error:.3g} away from culprit's, expected at most {bound:.3g}")
+        sys.exit(f"{arguments.engine}'s logits are {error:.3g} away from culprit's, expected at most {bound:.3g}")
     if not broken > bound:
         sys.exit(f"the test could not have shown a fault: F05 moves the logits by {broken:.3g}, the bound is {bound:.3g}")
 
