@@ -1,7 +1,10 @@
 #include "audit/bounded.h"
 
+#include <limits>
+
 #include "audit/ops/linear.h"
 #include "audit/ops/op_bounds.h"
+#include "audit/quantized_cache.h"
 
 namespace culprit {
 namespace {
@@ -54,6 +57,24 @@ Result<Bounded> bounded_linear_node(const Node& node, const Array& input, const 
   return bounded;
 }
 
+// What was stored before is moved, with its bound of 0; the new tokens' values and bounds are moved alike.
+Result<Bounded> bounded_quantized_write(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype) {
+  CULPRIT_CHECK(evaluate_node(node, inputs, context));  // shapes that do not fit
+  const auto written = to_tensor(inputs.front(), dtype);
+  auto stored = quantized_cache_bounds({written, std::vector<bool>(static_cast<std::size_t>(written.count() / written.dim(3)), true)},
+                                       context.cache_spec, dtype);
+  for (std::size_t i = 0; i < stored.bound.size(); ++i)
+    if (stored.untested[i]) stored.bound[i] = std::numeric_limits<double>::infinity();
+  NodeContext moving = context;
+  moving.cache_spec = {};
+  Bounded bounded;
+  CULPRIT_TRY(bounded.value, evaluate_node(node, {stored.value}, moving));
+  if (moving.cache.rank() > 0) moving.cache = Tensor::zeros(dtype, moving.cache.shape());
+  CULPRIT_TRY(auto bounds, evaluate_node(node, {Array{stored.value.shape, std::move(stored.bound)}}, moving));
+  bounded.bound = std::move(bounds.values);
+  return bounded;
+}
+
 }  // namespace
 
 Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype,
@@ -62,6 +83,7 @@ Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs,
     if (inputs.size() != 1) return fail("tensor-layout", node.output + ": expected 1 input, actual " + std::to_string(inputs.size()));
     return bounded_linear_node(node, inputs.front(), context, dtype, arithmetic, magnitude);
   }
+  if (node.op == Op::cache_write && context.cache_spec.quantizes()) return bounded_quantized_write(node, inputs, context, dtype);
   Bounded bounded;
   CULPRIT_TRY(bounded.value, evaluate_node(node, inputs, context));
   const auto declared = units_of(dtype, arithmetic);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "decode/cache_spec.h"
 #include "decode/graph.h"
 #include "decode/ops.h"
 
@@ -20,6 +21,7 @@ struct NodeContext {
   Tensor bias;                           // likewise
   Tensor cache;  // cache_write: the cache before this step [row, kv_head, slots before, channel]; empty at the first step
   std::vector<std::vector<std::int64_t>> cache_slot;  // its positions, as Coordinates::slot; empty: x is appended to it
+  CacheSpec cache_spec;                               // a quantised one stores x as quantise_groups does it, in the dtype of the run
 };
 
 /// `inputs` in the order of node.inputs. cache_write: each slot of at.slot holds what was written for its position, dead ones what lies at

@@ -60,6 +60,7 @@ Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, con
   call.context.facts = &model.facts();
   call.context.dtype = call.dtype;
   call.context.at = output->at;
+  CULPRIT_TRY(call.context.cache_spec, CacheSpec::parse(plan.cache));
   if (node.op == Op::embedding) {
     CULPRIT_TRY(call.context.tokens, tokens_at(plan, step, output->at));
   }
