@@ -22,7 +22,7 @@ struct Observation {
   std::int64_t cached = 0;   // tokens in the cache before the step
   std::int64_t base = 0;     // position of the sequence's first token
   bool padded = false;       // the row has padding
-  bool after_draft = false;  // the step before took tokens back
+  bool after_draft = false;  // a step before took tokens back, of a draft or of another sequence
   bool restored = false;     // the cache was made again from a copy before
   int row = 0;
   int head = -1;
