@@ -344,7 +344,16 @@ TEST(Positions, StartAtTheBaseInTapsAndInRope) {
 class FaultyBackend : public RefBackend {
  public:
   FaultyBackend() : RefBackend("culprit-ref") {}
-  bool short_slices = false, newest_first = false;
+  bool short_slices = false, newest_first = false, shifted_copies = false;
+
+  /// Heads that come back from the host are a cache's.
+  Result<kit::Array> from_host(const Tensor& tensor) override {
+    if (!shifted_copies || tensor.rank() != 4 || tensor.dim(2) < 2) return RefBackend::from_host(tensor);
+    CULPRIT_TRY(const auto whole, RefBackend::from_host(tensor));
+    CULPRIT_TRY(const auto first, RefBackend::slice(whole, 2, 0, 1));
+    CULPRIT_TRY(const auto rest, RefBackend::slice(whole, 2, 1, tensor.dim(2)));
+    return RefBackend::concatenate(std::vector{rest, first}, 2);
+  }
 
   Result<kit::Array> slice(const kit::Array& x, int axis, std::int64_t begin, std::int64_t end) override {
     const bool breaks = short_slices && axis == 2 && end - begin > 1 && ++slices_ == 2;
@@ -383,6 +392,23 @@ TEST(Invariants, AHistoryThatDependsOnItsChunksIsADifference) {
   EXPECT_EQ(held({2, 2}), held({2, 1, 1}));
   backend.newest_first = true;
   EXPECT_NE(held({2, 2}), held({2, 1, 1}));
+}
+
+TEST(Invariants, ACopyWhoseSlotsAreShiftedShowsAfterTheRestore) {
+  FaultyBackend backend;
+  TestEngine engine(DType::f32, WeightSource::culprit, &backend, facts_with_32_channels());
+  for (const auto* cache : {"concat", "padded", "rotating:size=4", "sink_window:sink=1,window=5", "quantized:bits=8,group=32"}) {
+    auto plan = three_rows({2, 1, 1});
+    plan.cache = cache;
+    plan.restore_after = {1};
+    backend.shifted_copies = false;
+    const auto right = engine.run(plan);
+    backend.shifted_copies = true;
+    const auto wrong = engine.run(plan);
+    EXPECT_EQ(values_at(wrong, 1, "logits"), values_at(right, 1, "logits")) << cache;
+    EXPECT_NE(values_at(wrong, 2, "layers.0.v_cache"), values_at(right, 2, "layers.0.v_cache")) << cache;
+    EXPECT_EQ(wrong.find(2, "layers.0.v_cache")->at.slot, right.find(2, "layers.0.v_cache")->at.slot);
+  }
 }
 
 TEST(Argmax, IsOfTheLastTokenOfEachRow) {
