@@ -28,6 +28,7 @@ class Find : public testing::Test {
                     RopePairing pairing = RopePairing::half) {
     RandomModel random{.facts = find_architecture(architecture_)->tiny(), .seed = seed};
     random.facts.rope.pairing = pairing;
+    if (head_channels_ > 0) random.facts.head_channels = random.facts.rope.dims = head_channels_;
     const auto folder = dir_.path() / "model";
     EXPECT_TRUE(write_random_model(folder, random));
     if (twin_tokens_) make_twins(folder / kModelTensorsFile);
@@ -65,6 +66,7 @@ class Find : public testing::Test {
     ASSERT_TRUE(write_safetensors(file, tensors));
   }
   bool twin_tokens_ = false;
+  int head_channels_ = 0;  // 0: the architecture's
   std::string_view architecture_ = "llama";
   TestDir dir_;
   EngineInfo engine_;
@@ -193,6 +195,37 @@ TEST_F(Find, AnotherOrderOfSummationRaisesNothing) {
   ASSERT_NE(relation, verdict.relations.end());
   EXPECT_GT(relation->logits_difference_max, 0);
   EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+}
+
+// Lost bits are declared, so they are neither corruption nor precision; the arms compare with their own kind.
+TEST_F(Find, QuantisedCachesRaiseNothing) {
+  head_channels_ = 32;
+  for (const auto dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const std::uint64_t seed : {1, 2}) {
+      const auto verdict = find_with({}, dtype, seed);
+      EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+      int relations = 0;
+      for (const auto& relation : verdict.relations)
+        relations += relation.name.starts_with("quantized cache") || relation.name.starts_with("restored");
+      EXPECT_EQ(relations, 4);
+      for (const auto& precision : verdict.precision) EXPECT_NE(precision.op, "cache_write");
+    }
+}
+
+TEST_F(Find, ASlotWrittenLateIsProvedWithQuantisedCachesToo) {
+  head_channels_ = 32;
+  const auto verdict = find_with({"F06:content=last"});
+  ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+  EXPECT_EQ(verdict.defects[0].fault, "F06:content=last");
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+}
+
+TEST_F(Find, ACacheWhoseGroupsDoNotDivideTheHeadIsNotTestedForThatReason) {
+  const auto verdict = find_with({});
+  const auto& untested = verdict.not_tested;
+  EXPECT_TRUE(std::ranges::any_of(untested, [](const std::string& line) {
+    return line.find("arm quantized cache, 8 bits: ") != std::string::npos && line.find("do not divide a head's") != std::string::npos;
+  })) << to_text(verdict);
 }
 
 TEST_F(Find, AFaultWhoseTriggerIsNeverMetIsInconclusive) {

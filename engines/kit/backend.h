@@ -78,10 +78,24 @@ class Backend {
   [[nodiscard]] virtual Result<Array> zeros(const Shape& shape, DType dtype) = 0;
   [[nodiscard]] virtual Shape shape(const Array& x) = 0;
 
+  /// Whether it has the two below; a quantised cache is not-supported otherwise.
+  [[nodiscard]] virtual bool quantises() const { return false; }
+  /// x [.., channel] in groups of `group` channels, as the engine quantises (decode/affine_groups.h): {packed words, scales, biases}.
+  [[nodiscard]] virtual Result<std::vector<Array>> quantise(const Array& x, int bits, int group);
+  /// The values of such planes, or of a slice of them, in the dtype of the scales.
+  [[nodiscard]] virtual Result<Array> dequantise(std::span<const Array> planes, int bits, int group);
+
   /// The engine's own GGUF loader: every tensor under its checkpoint name, as it was loaded (packed, scales, biases; or dense).
   /// Error ids: not-supported when the engine has none, engine-error.
   [[nodiscard]] virtual Result<std::vector<std::pair<std::string, Weight>>> load_checkpoint(const std::string& path) = 0;
 };
+
+inline Result<std::vector<Array>> Backend::quantise(const Array& /*x*/, int /*bits*/, int /*group*/) {
+  return fail("not-supported", "the engine has no op that quantises a cache");
+}
+inline Result<Array> Backend::dequantise(std::span<const Array> /*planes*/, int /*bits*/, int /*group*/) {
+  return fail("not-supported", "the engine has no op that dequantises a cache");
+}
 
 /// Serves protocol version 1 on stdin and stdout until `stop` or end of input. Returns the process's exit code.
 int serve(Backend& backend);

@@ -41,7 +41,7 @@ CacheMove CacheLayout::append(std::int64_t tokens) {
   CacheMove move;
   if (spec_.kind == CacheKind::rotating && tokens == 1) {
     rotate_one(move);
-  } else if (spec_.kind == CacheKind::padded && capacity() > 0 && live_ + tokens <= capacity()) {
+  } else if (has_steps() && capacity() > 0 && live_ + tokens <= capacity()) {
     keep(counted(0, capacity()), move);
     move.in_place = true;
     move.write_at = live_;
@@ -50,7 +50,7 @@ CacheMove CacheLayout::append(std::int64_t tokens) {
   }
   for (std::int64_t i = 0; i < tokens; ++i) slots_[static_cast<std::size_t>(move.write_at + i)] = next_ + i;
   next_ += tokens;
-  live_ = spec_.kind == CacheKind::rotating ? std::min(next_, capacity()) : spec_.kind == CacheKind::padded ? live_ + tokens : capacity();
+  live_ = spec_.kind == CacheKind::rotating ? std::min(next_, capacity()) : has_steps() ? live_ + tokens : capacity();
   write_ = move.write_at + tokens;
   return move;
 }
@@ -86,7 +86,8 @@ void CacheLayout::append_in_order(std::int64_t tokens, CacheMove& move) {
   const bool first = capacity() == 0;
   keep(kept, move);
   move.write_at = capacity();
-  if (spec_.kind == CacheKind::padded && !first) move.spare = (tokens + kStep - 1) / kStep * kStep - tokens;
+  if (spec_.kind == CacheKind::quantized || (spec_.kind == CacheKind::padded && !first))
+    move.spare = (tokens + kStep - 1) / kStep * kStep - tokens;
   slots_.resize(slots_.size() + static_cast<std::size_t>(tokens + move.spare), -1);
 }
 
@@ -111,7 +112,7 @@ Result<void> CacheLayout::trim(std::int64_t tokens) {
   next_ -= tokens;
   write_ -= tokens;
   std::fill(slots_.begin() + live_, slots_.end(), -1);
-  const bool room_stays = spec_.kind == CacheKind::padded || (spec_.kind == CacheKind::rotating && capacity() <= spec_.size);
+  const bool room_stays = has_steps() || (spec_.kind == CacheKind::rotating && capacity() <= spec_.size);
   if (!room_stays) slots_.resize(static_cast<std::size_t>(live_));
   return {};
 }

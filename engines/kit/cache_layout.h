@@ -31,6 +31,8 @@ class CacheLayout {
   std::vector<SlotRange> settle();
   /// Forgets the last `tokens`: dead slots from live() on. Error id: not-supported.
   [[nodiscard]] Result<void> trim(std::int64_t tokens);
+  /// Gives up the dead slots behind the live ones.
+  void drop_room() { slots_.resize(static_cast<std::size_t>(live_)); }
 
   /// Token number of each slot of the buffer; -1 is dead.
   [[nodiscard]] const std::vector<std::int64_t>& slots() const { return slots_; }
@@ -43,6 +45,8 @@ class CacheLayout {
   static constexpr std::int64_t kStep = 256;  // slots
 
   [[nodiscard]] std::int64_t capacity() const { return static_cast<std::int64_t>(slots_.size()); }
+  /// Grows by whole steps, and is written in place as long as there is room.
+  [[nodiscard]] bool has_steps() const { return spec_.kind == CacheKind::padded || spec_.kind == CacheKind::quantized; }
   void keep(const std::vector<std::int64_t>& slots, CacheMove& move);
   void rotate_one(CacheMove& move);
   void append_in_order(std::int64_t tokens, CacheMove& move);

@@ -78,6 +78,7 @@ class Runner {
     CULPRIT_CHECK(validate(plan_));
     CULPRIT_CHECK(validate_tokens(plan_, facts().vocabulary));
     CULPRIT_TRY(cache_, CacheSpec::parse(plan_.cache));
+    CULPRIT_CHECK(check_quantised_cache());
     for (const auto& setting : plan_.variants) {
       const std::string &key = setting.first, &value = setting.second;  // clang 14 has no lambdas over structured bindings
       if (key == "rope.rank" && (value == "3" || value == "4")) continue;
@@ -115,19 +116,20 @@ class Runner {
   Result<RunOutcome> run(TraceWriter& trace, const std::function<void(int)>& on_step) {
     RunOutcome outcome;
     layout_ = CacheLayout(cache_);
-    for (int step = 0; step < static_cast<int>(plan_.chunks.size()); ++step) {
+    for (int step = 0; step < steps_of(plan_); ++step) {
       if (plan_.reprefill) {
         caches_.clear();
         states_.clear();
         layout_ = CacheLayout(cache_);
       }
-      draft_ = draft_at(plan_, step);
-      drafted_ = drafted_at(plan_, step);
+      foreign_ = foreign_at(plan_, step);
       begin_ = static_cast<int>(layout_.next());
-      end_ = fed_through(plan_, step);
+      end_ = begin_ + kept_at(plan_, step);
       CULPRIT_TRY(auto argmax, run_step(step, trace));
       outcome.argmax.push_back(std::move(argmax));
-      CULPRIT_CHECK(take_draft_back());
+      CULPRIT_CHECK(settle_states(taken_back_after(plan_, step)));
+      CULPRIT_CHECK(take_back(taken_back_after(plan_, step)));
+      if (std::ranges::find(plan_.restore_after, step) != plan_.restore_after.end()) CULPRIT_CHECK(restore());
       CULPRIT_CHECK(trace.end_step());
       ++outcome.steps;
       if (on_step) on_step(step);
@@ -138,6 +140,15 @@ class Runner {
  private:
   const Graph& graph() const { return weights_.model().graph(); }
   const Facts& facts() const { return weights_.model().facts(); }
+
+  Result<void> check_quantised_cache() const {
+    if (!cache_.quantizes()) return {};
+    if (!backend_.quantises()) return fail("not-supported", "the engine has no ops that quantise and dequantise a cache");
+    if (facts().head_channels % cache_.group == 0) return {};
+    return fail("not-supported", fmt::format("the cache {} has groups of {} channels, which do not divide a head's {}", cache_.text(),
+                                             cache_.group, facts().head_channels));
+  }
+
   std::string variant_value(const std::string& key) const {
     const auto found = plan_.variants.find(key);
     return found == plan_.variants.end() ? std::string() : found->second;
@@ -172,7 +183,7 @@ class Runner {
     for (std::size_t row = 0; row < plan_.sequences.size(); ++row) {
       at.sequence.push_back(plan_.sequence_ids.empty() ? static_cast<int>(row) : plan_.sequence_ids[row]);
       auto& positions = at.position.emplace_back();
-      for (int i = begin_; i < end_ + drafted_; ++i) positions.push_back(position(row, i));
+      for (int i = begin_; i < end_ + foreign_; ++i) positions.push_back(position(row, i));
       at.slot.push_back(positions_of(layout_.live_slots(), row));
     }
     return at;
@@ -185,23 +196,37 @@ class Runner {
     return positions;
   }
 
-  std::vector<std::vector<int>> tokens_of_step() const {
+  std::vector<std::vector<int>> tokens_of_step(int step) const {
     std::vector<std::vector<int>> tokens;
     for (std::size_t row = 0; row < plan_.sequences.size(); ++row) {
       auto& ids = tokens.emplace_back();
       const int padding = padding_of(plan_, row);
       for (int i = begin_; i < end_; ++i)
         ids.push_back(i < padding ? kPaddingToken : plan_.sequences[row][static_cast<std::size_t>(i - padding)]);
-      if (draft_ != nullptr) ids.insert(ids.end(), draft_->tokens[row].begin(), draft_->tokens[row].end());
+      const auto foreign = foreign_tokens(plan_, step, row);
+      ids.insert(ids.end(), foreign.begin(), foreign.end());
     }
     return tokens;
   }
 
-  Result<void> take_draft_back() {
-    if (drafted_ == 0) return {};
-    CULPRIT_CHECK(layout_.trim(drafted_));
+  Result<void> take_back(int tokens) {
+    if (tokens == 0) return {};
+    CULPRIT_CHECK(layout_.trim(tokens));
     for (auto& [tap, cache] : caches_) {
-      CULPRIT_CHECK(cache.trim(backend_, drafted_));
+      CULPRIT_CHECK(cache.trim(backend_, tokens));
+      CULPRIT_CHECK(check_cache(tap, cache, cache.live(), layout_.live_slots()));
+    }
+    return {};
+  }
+
+  Result<void> restore() {
+    layout_.drop_room();
+    for (auto& [tap, state] : states_) {
+      CULPRIT_TRY(const auto copy, backend_.to_host(state));
+      CULPRIT_TRY(state, backend_.from_host(copy.copy()));
+    }
+    for (auto& [tap, cache] : caches_) {
+      CULPRIT_CHECK(cache.restore(backend_));
       CULPRIT_CHECK(check_cache(tap, cache, cache.live(), layout_.live_slots()));
     }
     return {};
@@ -282,7 +307,7 @@ class Runner {
   /// [row, token] of the tokens from number `first` to the end of this step: whether each is one; nullptr when all are.
   Result<Array> padding_mask(std::int64_t first) {
     if (!has_padding(plan_)) return Array();
-    const auto rows = static_cast<std::int64_t>(plan_.sequences.size()), tokens = end_ + drafted_ - first;
+    const auto rows = static_cast<std::int64_t>(plan_.sequences.size()), tokens = end_ + foreign_ - first;
     auto mask = Tensor::zeros(DType::boolean, {rows, tokens});
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::int64_t i = 0; i < tokens; ++i)
@@ -291,26 +316,35 @@ class Runner {
     return backend_.from_host(mask);
   }
 
-  /// What the next step goes on from: `output` of this one, without the tokens of a draft.
-  Result<void> keep_state(const Node& node, const Array& output) {
-    const auto tokens = end_ - begin_;  // for good
+  /// Keeps all that a later step may go on from, until settle_states knows how many of this step's tokens stay.
+  Result<void> keep_states(const Node& node, const Array& output) {
     if (node.op == Op::delta_state) {
-      CULPRIT_TRY(states_[node.output], backend_.slice(output, 2, tokens - 1, tokens));
+      passed_[node.output] = output;
       return {};
     }
     CULPRIT_TRY(const auto* weight, weights_.for_engine(node.weight, false));
-    const auto before = backend_.shape(weight->dense)[1] - 1;
-    if (before == 0) return {};
-    auto given = values_.at(node.inputs[0]);
-    if (const auto state = states_.find(node.output); state != states_.end()) {
-      CULPRIT_TRY(given, backend_.concatenate(std::vector{state->second, given}, 2));
-    } else {
-      auto shape = backend_.shape(given);
-      shape[2] = before;
-      CULPRIT_TRY(const auto none, backend_.zeros(shape, weights_.plan().dtype));
-      CULPRIT_TRY(given, backend_.concatenate(std::vector{none, given}, 2));
+    auto shape = backend_.shape(values_.at(node.inputs[0]));
+    shape[2] = backend_.shape(weight->dense)[1] - 1;
+    if (shape[2] == 0) return {};
+    CULPRIT_TRY(auto earlier, backend_.zeros(shape, weights_.plan().dtype));
+    if (const auto state = states_.find(node.output); state != states_.end()) earlier = state->second;
+    CULPRIT_TRY(passed_[node.output], backend_.concatenate(std::vector{earlier, values_.at(node.inputs[0])}, 2));
+    return {};
+  }
+
+  /// Goes back `taken_back` tokens from the end of the step, which a state can as far as the step's beginning.
+  Result<void> settle_states(int taken_back) {
+    const std::int64_t fed = end_ + foreign_ - begin_, left = fed - taken_back;
+    if (left < 0 && !passed_.empty())
+      return fail("not-supported", fmt::format("a recurrent state cannot be taken back {} tokens after a step of {}", taken_back, fed));
+    for (const auto& [tap, passed] : passed_) {
+      const bool is_conv = graph().find(tap)->op == Op::causal_conv;
+      const auto kept = is_conv ? backend_.shape(passed)[2] - fed : 1;
+      if (left == 0) continue;  // as it was
+      const auto begin = is_conv ? left : left - 1;
+      CULPRIT_TRY(states_[tap], backend_.slice(passed, 2, begin, begin + kept));
     }
-    CULPRIT_TRY(states_[node.output], backend_.slice(given, 2, tokens, tokens + before));
+    passed_.clear();
     return {};
   }
 
@@ -346,6 +380,7 @@ class Runner {
     call.context.dtype = weights_.plan().dtype;
     call.context.tokens = tokens;
     call.context.at = at;
+    call.context.cache_spec = cache_;
     if (!node.weight.empty()) {
       CULPRIT_TRY(call.context.weight, weights_.as_used(node.weight, variant_of(node, step) == kQuantized));
     }
@@ -364,8 +399,8 @@ class Runner {
   }
 
   Result<std::vector<int>> run_step(int step, TraceWriter& trace) {
-    const auto tokens = tokens_of_step();
-    layout_.append(end_ + drafted_ - begin_);
+    const auto tokens = tokens_of_step(step);
+    layout_.append(end_ + foreign_ - begin_);
     const auto at = coordinates();
     masks_.clear();
     values_.clear();
@@ -388,7 +423,7 @@ class Runner {
           if (node.op == Op::cache_write) CULPRIT_CHECK(caches_.at(node.output).overwrite(backend_, output));
         }
       }
-      if (node.op == Op::causal_conv || node.op == Op::delta_state) CULPRIT_CHECK(keep_state(node, output));
+      if (node.op == Op::causal_conv || node.op == Op::delta_state) CULPRIT_CHECK(keep_states(node, output));
       if (plan_.sync == Sync::each_op) CULPRIT_CHECK(backend_.eval(std::span(&output, 1)));
       values_[node.output] = std::move(output);
       // What nobody records is let go after its last use, as in a plain decode loop: engines reuse such buffers.
@@ -428,7 +463,7 @@ class Runner {
     CULPRIT_TRY(const auto logits, backend_.to_host(values_.at("logits")));
     std::vector<int> best;
     for (std::int64_t row = 0; row < logits.dim(0); ++row) {
-      const auto token = logits.dim(1) - drafted_ - 1;
+      const auto token = logits.dim(1) - (end_ > begin_ ? foreign_ : 0) - 1;
       const auto last = logits.sliced(0, row, row + 1).sliced(1, token, token + 1).values();
       best.push_back(first_largest(last));
     }
@@ -447,9 +482,8 @@ class Runner {
   std::map<std::string, std::string> last_use_;  // of a tap: the last node that takes it
   std::set<std::string> captured_;
   std::map<std::string, Array> values_;  // outputs of this step by tap
-  int begin_ = 0, end_ = 0;              // tokens fed at this step, by number, without the draft
-  const Draft* draft_ = nullptr;
-  int drafted_ = 0;
+  int begin_ = 0, end_ = 0;              // tokens fed for good at this step, by number
+  int foreign_ = 0;                      // tokens fed behind them
 };
 
 }  // namespace

@@ -130,6 +130,20 @@ Result<kit::Array> MlxBackend::zeros(const Shape& shape, DType dtype) {
 
 Shape MlxBackend::shape(const kit::Array& x) { return from_mlx(unwrap(x).shape()); }
 
+Result<std::vector<kit::Array>> MlxBackend::quantise(const kit::Array& x, int bits, int group) {
+  return guarded("quantise", [&]() -> Result<std::vector<kit::Array>> {
+    std::vector<kit::Array> planes;
+    for (auto& plane : mx::quantize(unwrap(x), group, bits)) planes.push_back(wrap(std::move(plane)));
+    return planes;
+  });
+}
+
+Result<kit::Array> MlxBackend::dequantise(std::span<const kit::Array> planes, int bits, int group) {
+  return guarded("dequantise", [&]() -> Result<kit::Array> {
+    return wrap(mx::dequantize(unwrap(planes[0]), unwrap(planes[1]), unwrap(planes[2]), group, bits));
+  });
+}
+
 Result<std::vector<std::pair<std::string, Weight>>> MlxBackend::load_checkpoint(const std::string& path) {
   return guarded("load_gguf", [&] { return load_gguf(path, storage_ids_); });
 }

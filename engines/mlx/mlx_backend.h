@@ -20,6 +20,9 @@ class MlxBackend final : public kit::Backend {
   [[nodiscard]] Result<kit::Array> slice_update(const kit::Array& x, const kit::Array& update, int axis, std::int64_t begin) override;
   [[nodiscard]] Result<kit::Array> zeros(const Shape& shape, DType dtype) override;
   [[nodiscard]] Shape shape(const kit::Array& x) override;
+  [[nodiscard]] bool quantises() const override { return true; }
+  [[nodiscard]] Result<std::vector<kit::Array>> quantise(const kit::Array& x, int bits, int group) override;
+  [[nodiscard]] Result<kit::Array> dequantise(std::span<const kit::Array> planes, int bits, int group) override;
   [[nodiscard]] Result<std::vector<std::pair<std::string, Weight>>> load_checkpoint(const std::string& path) override;
 
  private:

@@ -55,8 +55,6 @@ Result<Json> describe() {
     op["variants"].push_back(variant.name);
     op["arithmetic"][variant.name] = {{"accumulate", variant.accumulate}};
   }
-  hello["cache_kinds"] = {"concat", "padded"};
-  hello["syncs"] = {"lazy", "each_op", "each_layer"};
   return hello;
 }
 

@@ -23,8 +23,7 @@ class Recurrent : public testing::TestWithParam<std::tuple<const char*, DType>> 
           const auto r = static_cast<std::size_t>(row);
           const auto position = record.at.position[r][static_cast<std::size_t>(token)];
           if (position >= 0)
-            found[{record.at.sequence[r], position}] =
-                tensor.sliced(0, row, row + 1).sliced(tensor.rank() - 2, token, token + 1).values();
+            found[{record.at.sequence[r], position}] = tensor.sliced(0, row, row + 1).sliced(tensor.rank() - 2, token, token + 1).values();
         }
     }
     return found;

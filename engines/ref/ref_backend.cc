@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "decode/affine_groups.h"
 #include "decode/delta_ops.h"
 #include "decode/model.h"
 #include "decode/node_eval.h"
@@ -184,6 +185,16 @@ Result<kit::Array> RefBackend::slice_update(const kit::Array& x, const kit::Arra
 
 Result<kit::Array> RefBackend::zeros(const Shape& shape, DType dtype) { return array_of(Tensor::zeros(dtype, shape)); }
 Shape RefBackend::shape(const kit::Array& x) { return tensor_of(x).shape(); }
+
+Result<std::vector<kit::Array>> RefBackend::quantise(const kit::Array& x, int bits, int group) {
+  auto groups = quantise_groups(tensor_of(x), {.kind = CacheKind::quantized, .bits = bits, .group = group});
+  return std::vector{array_of(std::move(groups.packed)), array_of(std::move(groups.scales)), array_of(std::move(groups.biases))};
+}
+
+Result<kit::Array> RefBackend::dequantise(std::span<const kit::Array> planes, int bits, int group) {
+  const AffineGroups groups{tensor_of(planes[0]), tensor_of(planes[1]), tensor_of(planes[2])};
+  return array_of(dequantise_groups(groups, {.kind = CacheKind::quantized, .bits = bits, .group = group}));
+}
 
 Result<std::vector<std::pair<std::string, Weight>>> RefBackend::load_checkpoint(const std::string&) {
   return fail("not-supported", "the reference engine has no loader of its own: culprit's reader is the reference");

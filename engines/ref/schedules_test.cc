@@ -126,6 +126,112 @@ TEST_P(Schedules, DraftsThatAreTakenBackChangeNothing) {
   }
 }
 
+constexpr const char* kThatHoldSeven[] = {"concat", "padded", "rotating:size=7,keep=2", "sink_window:sink=1,window=7"};
+
+TEST_P(Schedules, ARestoredCacheGivesTheBitsOfOneThatStayed) {
+  TestEngine engine(GetParam());
+  auto plan = three_rows({2, 1, 1, 3});
+  const auto plain = engine.run(plan);
+  plan.restore_after = {0, 2};
+  plan.drafts = {{.step = 2, .tokens = {{5}, {6}, {7}}}};
+  for (const auto* cache : kThatHoldSeven) {
+    plan.cache = cache;
+    for (const bool poison : {false, true}) {
+      plan.poison = poison;
+      expect_same_tokens(plain, engine.run(plan));
+    }
+  }
+}
+
+TEST_P(Schedules, ARingIsRestoredAsItIsStored) {
+  TestEngine engine(GetParam());
+  auto plan = three_rows({3, 1, 1, 1, 1});
+  for (const auto* cache : {"rotating:size=4,keep=1", "sink_window:sink=1,window=2"}) {
+    plan.cache = cache;
+    plan.restore_after = {};
+    const auto stayed = engine.run(plan);
+    plan.restore_after = {0, 1, 2, 3};
+    EXPECT_EQ(differing(stayed, engine.run(plan)), std::vector<std::string>{}) << cache;
+  }
+}
+
+TEST_P(Schedules, NothingOfTheSequenceWhosePrefixIsReusedIsSeen) {
+  TestEngine engine(GetParam());
+  const auto plain = engine.run(three_rows({2, 1, 1, 3}));
+  const auto argmax = engine.last().argmax;
+  auto plan = three_rows({2, 1, 1, 3});
+  plan.chunks = {1, 3};
+  plan.reuse = Reuse{.common = 3, .tokens = {{90, 3, 4}, {1, 2, 3}, {50, 51, 52}}, .chunks = {2, 2, 1, 1}};
+  for (const auto* cache : kThatHoldSeven) {
+    plan.cache = cache;
+    for (const bool poison : {false, true}) {
+      plan.poison = poison;
+      const auto reused = engine.run(plan);
+      expect_same_tokens(plain, reused);
+      EXPECT_EQ(engine.last().argmax.back(), argmax.back());
+      EXPECT_EQ(engine.last().argmax.size(), 6u) << "the other sequence's steps are in the trace";
+      EXPECT_EQ(reused.find(2, "layers.0.k_cache")->at.position[0], std::vector<std::int64_t>{4});
+      EXPECT_EQ(reused.find(4, "layers.0.k_cache")->at.slot[0].size(), 4u);
+      EXPECT_NE(tensor_at(reused, 1, "embed").sliced(1, 1, 2).values(), tensor_at(plain, 2, "embed").values());
+    }
+  }
+  plan.cache = "rotating:size=5";
+  EXPECT_EQ(engine.error_of(plan), "not-supported");
+  plan.cache = "sink_window:sink=1,window=3";
+  EXPECT_EQ(engine.error_of(plan), "not-supported") << "the other sequence would drop what is common";
+}
+
+Facts facts_with_32_channels() {
+  auto facts = tiny_llama_facts();
+  facts.head_channels = facts.rope.dims = 32;
+  return facts;
+}
+
+TEST_P(Schedules, AQuantisedCacheReadsTheSameHoweverItIsFed) {
+  TestEngine engine(GetParam(), WeightSource::culprit, nullptr, facts_with_32_channels());
+  const auto concat = engine.run(three_rows({7}));
+  for (const auto* cache : {"quantized:bits=8,group=32", "quantized:bits=4,group=32"}) {
+    auto plan = three_rows({7});
+    plan.cache = cache;
+    const auto whole = engine.run(plan);
+    EXPECT_NE(by_token(concat, "logits"), by_token(whole, "logits")) << "what is lost shows";
+    for (const auto& chunks : std::vector<std::vector<int>>{{1, 1, 1, 1, 1, 1, 1}, {3, 3, 1}}) {
+      auto other = three_rows(chunks);
+      other.cache = cache;
+      other.poison = chunks.size() == 3;
+      expect_same_tokens(whole, engine.run(other));
+      other.restore_after = {0, 1};
+      other.drafts = {{.step = 1, .tokens = {{5}, {6}, {7}}}};
+      expect_same_tokens(whole, engine.run(other));
+    }
+    auto again = three_rows({2, 1, 4});
+    again.cache = cache;
+    again.reprefill = true;
+    expect_same_tokens(whole, engine.run(again));
+    auto reused = three_rows({3, 4});
+    reused.cache = cache;
+    reused.chunks = {2, 2};
+    reused.reuse = Reuse{.common = 3, .tokens = {{90}, {1}, {50}}, .chunks = {3, 1}};
+    expect_same_tokens(whole, engine.run(reused));
+  }
+}
+
+TEST(QuantisedCaches, AreRefusedWhereTheyHaveNoForm) {
+  TestEngine engine;
+  auto plan = three_rows({2, 1});
+  plan.cache = "quantized:bits=8,group=32";
+  EXPECT_EQ(engine.error_of(plan), "not-supported") << "heads of 8 channels";
+  class WithoutQuantisation : public RefBackend {
+   public:
+    WithoutQuantisation() : RefBackend("culprit-ref") {}
+    [[nodiscard]] bool quantises() const override { return false; }
+  } backend;
+  TestEngine without(DType::f32, WeightSource::culprit, &backend, facts_with_32_channels());
+  EXPECT_EQ(without.error_of(plan), "not-supported");
+  plan.cache = "padded";
+  EXPECT_EQ(without.error_of(plan), "");
+}
+
 TEST_P(Schedules, ShorterRowsArePaddedOnTheLeft) {
   TestEngine engine(GetParam());
   auto plan = three_rows({2, 1, 3, 1});
@@ -166,6 +272,14 @@ TEST_P(Schedules, RecomputingACallFromItsCoordinatesGivesItBack) {
     EXPECT_EQ(changed(plan), std::vector<std::string>{}) << cache;
   }
   plan.cache = "padded";
+  plan.restore_after = {1, 3};
+  EXPECT_EQ(changed(plan), std::vector<std::string>{}) << "restored";
+  auto reused = plan;
+  reused.restore_after = {};
+  reused.chunks = {2, 1, 1};
+  reused.reuse = Reuse{.common = 4, .tokens = {{5, 6}, {6, 7}, {7, 8}}, .chunks = {5, 1}};
+  EXPECT_EQ(changed(reused), std::vector<std::string>{}) << "reused";
+  plan.restore_after = {};
   plan.drafts = {{.step = 1, .tokens = {{5, 6}, {6, 7}, {7, 8}}}};
   EXPECT_EQ(changed(plan), std::vector<std::string>{}) << "with a draft";
   for (const std::int64_t base : {0, 257}) {
@@ -230,7 +344,16 @@ TEST(Positions, StartAtTheBaseInTapsAndInRope) {
 class FaultyBackend : public RefBackend {
  public:
   FaultyBackend() : RefBackend("culprit-ref") {}
-  bool short_slices = false, newest_first = false;
+  bool short_slices = false, newest_first = false, shifted_copies = false;
+
+  /// Heads that come back from the host are a cache's.
+  Result<kit::Array> from_host(const Tensor& tensor) override {
+    if (!shifted_copies || tensor.rank() != 4 || tensor.dim(2) < 2) return RefBackend::from_host(tensor);
+    CULPRIT_TRY(const auto whole, RefBackend::from_host(tensor));
+    CULPRIT_TRY(const auto first, RefBackend::slice(whole, 2, 0, 1));
+    CULPRIT_TRY(const auto rest, RefBackend::slice(whole, 2, 1, tensor.dim(2)));
+    return RefBackend::concatenate(std::vector{rest, first}, 2);
+  }
 
   Result<kit::Array> slice(const kit::Array& x, int axis, std::int64_t begin, std::int64_t end) override {
     const bool breaks = short_slices && axis == 2 && end - begin > 1 && ++slices_ == 2;
@@ -269,6 +392,23 @@ TEST(Invariants, AHistoryThatDependsOnItsChunksIsADifference) {
   EXPECT_EQ(held({2, 2}), held({2, 1, 1}));
   backend.newest_first = true;
   EXPECT_NE(held({2, 2}), held({2, 1, 1}));
+}
+
+TEST(Invariants, ACopyWhoseSlotsAreShiftedShowsAfterTheRestore) {
+  FaultyBackend backend;
+  TestEngine engine(DType::f32, WeightSource::culprit, &backend, facts_with_32_channels());
+  for (const auto* cache : {"concat", "padded", "rotating:size=4", "sink_window:sink=1,window=5", "quantized:bits=8,group=32"}) {
+    auto plan = three_rows({2, 1, 1});
+    plan.cache = cache;
+    plan.restore_after = {1};
+    backend.shifted_copies = false;
+    const auto right = engine.run(plan);
+    backend.shifted_copies = true;
+    const auto wrong = engine.run(plan);
+    EXPECT_EQ(values_at(wrong, 1, "logits"), values_at(right, 1, "logits")) << cache;
+    EXPECT_NE(values_at(wrong, 2, "layers.0.v_cache"), values_at(right, 2, "layers.0.v_cache")) << cache;
+    EXPECT_EQ(wrong.find(2, "layers.0.v_cache")->at.slot, right.find(2, "layers.0.v_cache")->at.slot);
+  }
 }
 
 TEST(Argmax, IsOfTheLastTokenOfEachRow) {

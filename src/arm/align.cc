@@ -9,9 +9,9 @@ std::map<int, std::size_t> drafted_tokens(const Trace& trace) {
   const auto json = trace.header().find("plan");
   if (json == trace.header().end()) return drafted;
   const auto plan = run_plan_from_json(*json);
-  if (!plan) return drafted;
-  for (const auto& draft : plan->drafts)
-    if (!draft.tokens.empty()) drafted[draft.step] = draft.tokens[0].size();
+  if (!plan || !validate(*plan)) return drafted;
+  for (int step = 0; step < steps_of(*plan); ++step)
+    if (const int held = foreign_held(*plan, step); held > 0) drafted[step] = static_cast<std::size_t>(held);
   return drafted;
 }
 

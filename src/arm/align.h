@@ -19,11 +19,12 @@ struct Place {
 };
 using TokenKey = std::pair<int, std::int64_t>;  // sequence, position
 
-/// By step: how many of its last tokens were drafts, which it took back.
+/// By step: how many of the last tokens that its cache held are no tokens of their sequence, but of a draft or of another sequence that only
+/// shares its prefix. They were taken back later; those before the step's own count too.
 [[nodiscard]] std::map<int, std::size_t> drafted_tokens(const Trace& trace);
 
 /// Places of `tap` by (sequence, position), each at the first step that computed it: in a re-prefill that is the step which it ends.
-/// Drafts that a step takes back are no tokens of their sequence.
+/// Tokens that are taken back are no tokens of their sequence.
 /// With several equal rows of one sequence, `copy` picks the nth.
 [[nodiscard]] std::map<TokenKey, Place> places(const Trace& trace, const std::string& tap, int copy = 0);
 

@@ -15,6 +15,7 @@
 #include "audit/items.h"
 #include "audit/judge.h"
 #include "audit/ops/linear.h"
+#include "audit/quantized_cache.h"
 #include "audit/recurrent_history.h"
 #include "base/pool.h"
 #include "decode/cache_spec.h"
@@ -206,7 +207,7 @@ class Auditor {
         if (plan.reprefill) history.clear();
         for (; fed < step; ++fed) {
           feed_step(plan, fed, content);
-          CULPRIT_CHECK(content.take_back(drafted_at(plan, fed)));
+          CULPRIT_CHECK(content.take_back(taken_back_after(plan, fed)));
         }
         feed_step(plan, fed++, content);
         const auto* input = trace->find(step, node.inputs.front());
@@ -221,7 +222,7 @@ class Auditor {
           CULPRIT_CHECK(audit_cache(**next, history, content));
           ++next;
         }
-        const auto taken_back = drafted_at(plan, step);
+        const auto taken_back = taken_back_after(plan, step);
         if (taken_back > 0 && (input != nullptr || output != nullptr))
           history.write_unknown(last_tokens((input != nullptr ? input : output)->at, taken_back));
         CULPRIT_CHECK(content.take_back(taken_back));
@@ -230,15 +231,21 @@ class Auditor {
     return {};
   }
 
+  /// The last `tokens` positions up to the step's last one; earlier steps may have fed them.
   static Coordinates last_tokens(Coordinates at, std::int64_t tokens) {
-    for (auto& row : at.position) row.erase(row.begin(), row.end() - std::min<std::ptrdiff_t>(tokens, std::ssize(row)));
+    for (auto& row : at.position) {
+      if (row.empty()) continue;
+      const auto end = row.back() + 1;
+      row.clear();
+      for (auto position = end - tokens; position < end; ++position) row.push_back(position);
+    }
     return at;
   }
 
   /// Says which row was not fed the positions that are next, or whose live slots are not those that a cache of the plan's kind holds; empty
   /// when all are right.
   static std::string wrong_positions(const RunPlan& plan, int step, const Coordinates& at, const CacheContent& content) {
-    const auto first = plan.reprefill ? 0 : fed_through(plan, step - 1);
+    const auto first = content.next() - kept_at(plan, step) - foreign_at(plan, step);
     for (std::size_t row = 0; row < at.slot.size() && row < plan.sequences.size(); ++row) {
       for (std::size_t token = 0; token < at.position[row].size(); ++token)
         if (const auto next = plan.position_base + first + static_cast<std::int64_t>(token) - padding_of(plan, row);
@@ -277,9 +284,33 @@ class Auditor {
       return {};
     }
     const auto expected = history.expect(at, actual.dtype(), shape);
+    CULPRIT_TRY(const auto spec, CacheSpec::parse(traces_[item.trace].plan.cache));
+    if (spec.quantizes()) return judge_quantized(expected, spec, actual, audit);
     judge_moved(expected.values, expected.known, actual, audit);
+    note_unknown(expected, audit);
+    return {};
+  }
+
+  static void note_unknown(const CacheHistory::Expected& expected, OpAudit& audit) {
     if (expected.live_unknown > 0)
       audit.reason = fmt::format("{} live slots were not tested: what was written to them was not recorded", expected.live_unknown);
+  }
+
+  static Result<void> judge_quantized(const CacheHistory::Expected& written, const CacheSpec& spec, const Tensor& actual, OpAudit& audit) {
+    if (!is_float(actual.dtype()) || actual.dim(3) % spec.group != 0) {
+      audit.reason = fmt::format("groups of {} channels do not divide a {} head of {}", spec.group, name_of(actual.dtype()), actual.dim(3));
+      return {};
+    }
+    audit.variant = "quantized";  // a bound of its own, apart from that of values that are only moved
+    const auto expected = quantized_cache_bounds(written, spec, actual.dtype());
+    judge(expected, actual, audit);
+    const auto channels = static_cast<std::size_t>(actual.dim(3));
+    std::int64_t formless = 0;
+    for (std::size_t i = 0; i < expected.untested.size(); ++i) formless += expected.untested[i] && written.known[i / channels] ? 1 : 0;
+    if (formless > 0)
+      audit.reason = fmt::format("{} groups were not tested: their values are not finite, or lie further apart than f32 reaches",
+                                 formless / spec.group);
+    note_unknown(written, audit);
     return {};
   }
 
@@ -378,7 +409,7 @@ class Auditor {
       Array array{{shape[0], shape[1], weight.value.dim(0)}, values};
       return item.node->heads_out > 0 ? split_heads(array, item.node->heads_out) : array;
     };
-    const Bounded expected{arranged(done.value), arranged(done.bound).values, arranged(done.standard).values, {}};
+    const Bounded expected{arranged(done.value), arranged(done.bound).values, arranged(done.standard).values, {}, {}};
     auto& audit = entry(item);
     OpAudit again;
     again.node = audit.node;

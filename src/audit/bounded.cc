@@ -1,7 +1,10 @@
 #include "audit/bounded.h"
 
+#include <limits>
+
 #include "audit/ops/linear.h"
 #include "audit/ops/op_bounds.h"
+#include "audit/quantized_cache.h"
 #include "decode/expert_ops.h"
 
 namespace culprit {
@@ -107,6 +110,24 @@ Result<Bounded> bounded_expert_linear(const Node& node, const std::vector<Array>
   return bounded;
 }
 
+// What was stored before is moved, with its bound of 0; the new tokens' values and bounds are moved alike.
+Result<Bounded> bounded_quantized_write(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype) {
+  CULPRIT_CHECK(evaluate_node(node, inputs, context));  // shapes that do not fit
+  const auto written = to_tensor(inputs.front(), dtype);
+  auto stored = quantized_cache_bounds({written, std::vector<bool>(static_cast<std::size_t>(written.count() / written.dim(3)), true)},
+                                       context.cache_spec, dtype);
+  for (std::size_t i = 0; i < stored.bound.size(); ++i)
+    if (stored.untested[i]) stored.bound[i] = std::numeric_limits<double>::infinity();
+  NodeContext moving = context;
+  moving.cache_spec = {};
+  Bounded bounded;
+  CULPRIT_TRY(bounded.value, evaluate_node(node, {stored.value}, moving));
+  if (moving.cache.rank() > 0) moving.cache = Tensor::zeros(dtype, moving.cache.shape());
+  CULPRIT_TRY(auto bounds, evaluate_node(node, {Array{stored.value.shape, std::move(stored.bound)}}, moving));
+  bounded.bound = std::move(bounds.values);
+  return bounded;
+}
+
 }  // namespace
 
 Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs, const NodeContext& context, DType dtype,
@@ -116,6 +137,7 @@ Result<Bounded> bounded_node(const Node& node, const std::vector<Array>& inputs,
     return bounded_linear_node(node, inputs.front(), context, dtype, arithmetic, magnitude);
   }
   if (node.op == Op::expert_linear && inputs.size() == 2) return bounded_expert_linear(node, inputs, context, dtype, arithmetic, magnitude);
+  if (node.op == Op::cache_write && context.cache_spec.quantizes()) return bounded_quantized_write(node, inputs, context, dtype);
   Bounded bounded;
   CULPRIT_TRY(bounded.value, evaluate_node(node, inputs, context));
   const auto inside = node.op == Op::delta_decay ? context.dtype : dtype;  // the dtype that its steps are rounded to, if they are

@@ -13,6 +13,7 @@ struct Bounded {
   std::vector<double> bound;     // on |actual - value|, same order: what the arithmetic as declared may add
   std::vector<double> standard;  // the same for the default arithmetic; empty when it is `bound`
   std::vector<bool> may_vanish;  // elements that may be 0 instead, at the price of precision; empty when none
+  std::vector<bool> untested;    // elements of which nothing is said; empty when none
 };
 
 /// `inputs` and `context` as for evaluate_node; `dtype` is the dtype of the output. `magnitude`: of a linear op whose weight is computed from

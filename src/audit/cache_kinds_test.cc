@@ -35,7 +35,8 @@ class CacheKinds : public testing::Test {
   /// The judgements of the cache, a step each.
   std::vector<OpAudit> audited(RunPlan plan, const std::vector<Step>& steps) {
     plan.sequences = {{1, 2, 3, 4, 5, 6, 7, 8}};
-    plan.sequences[0].resize(static_cast<std::size_t>(std::accumulate(plan.chunks.begin(), plan.chunks.end(), 0)));
+    const int common = plan.reuse ? plan.reuse->common : 0;
+    plan.sequences[0].resize(static_cast<std::size_t>(std::accumulate(plan.chunks.begin(), plan.chunks.end(), common)));
     must(validate(plan));
     const auto folder = dir_ / std::to_string(traces_++);
     auto writer = must(TraceWriter::create(folder, Json{{"plan", to_json(plan)}, {"hello", Json::object()}, {"model", Json::object()}}));
@@ -123,6 +124,77 @@ TEST_F(CacheKinds, WhatWasTakenBackIsGone) {
   auto kept = steps;
   kept[2] = {{3}, {13}, {0, 1, 2, 3, 4}, {10, 11, 12, 13, 94}};
   EXPECT_EQ(worst(plan, kept), Judgement::corruption) << "a draft that stayed";
+}
+
+// The other sequence's keys stood where the row's next ones belong, over two steps.
+TEST_F(CacheKinds, NothingOfASequenceWhosePrefixIsReusedMayStay) {
+  auto plan = plan_of("concat", {1, 1});
+  plan.reuse = Reuse{.common = 2, .tokens = {{7, 8}}, .chunks = {3, 1}};
+  const std::vector<Step> steps = {{{0, 1, 2}, {10, 11, 92}, {0, 1, 2}, {10, 11, 92}},
+                                   {{3}, {93}, {0, 1, 2, 3}, {10, 11, 92, 93}},
+                                   {{2}, {12}, {0, 1, 2}, {10, 11, 12}},
+                                   {{3}, {13}, {0, 1, 2, 3}, {10, 11, 12, 13}}};
+  EXPECT_EQ(worst(plan, steps), Judgement::within);
+  auto stale = steps;
+  stale[2].held[2] = 92;
+  EXPECT_EQ(worst(plan, stale), Judgement::corruption) << "of the first step of the other sequence";
+  stale = steps;
+  stale[3].held[3] = 93;
+  EXPECT_EQ(worst(plan, stale), Judgement::corruption) << "of its last step";
+  stale = steps;
+  stale[2] = {{2}, {12}, {0, 1, 2, 3}, {10, 11, 12, 93}};
+  EXPECT_EQ(worst(plan, stale), Judgement::corruption) << "a token that was not taken back";
+  stale = steps;
+  stale[2] = {{4}, {12}, {0, 1, 2, 3, 4}, {10, 11, 92, 93, 12}};
+  const auto audits = audited(plan, stale);
+  EXPECT_EQ(audits[2].judgement, Judgement::corruption);
+  EXPECT_EQ(audits[2].reason, "row 0: position 2 is next, 4 was fed") << "nothing was taken back";
+  auto unwritten = steps;
+  unwritten[2].fed[0] = 55;
+  EXPECT_EQ(worst(plan, unwritten), Judgement::corruption) << "what is read is not what was written";
+}
+
+TEST_F(CacheKinds, ARestoredCacheHoldsWhatWasWrittenBefore) {
+  auto plan = plan_of("padded", {2, 1, 1});
+  plan.restore_after = {0, 1};
+  const std::vector<Step> steps = {
+      {{0, 1}, {10, 11}, {0, 1}, {10, 11}}, {{2}, {12}, {0, 1, 2}, {10, 11, 12}}, {{3}, {13}, {0, 1, 2, 3}, {10, 11, 12, 13}}};
+  EXPECT_EQ(worst(plan, steps), Judgement::within);
+  auto lost = steps;
+  lost[2].held = {0, 11, 12, 13};
+  EXPECT_EQ(worst(plan, lost), Judgement::corruption);
+  auto shifted = steps;
+  shifted[1].held = {11, 10, 12};
+  EXPECT_EQ(worst(plan, shifted), Judgement::corruption);
+}
+
+class QuantisedCaches : public CacheKinds {
+ protected:
+  static Facts facts() {
+    auto facts = tiny_llama_facts();
+    facts.head_channels = facts.rope.dims = 64;
+    return facts;
+  }
+  QuantisedCaches() { model_ = tiny_model(dir_ / "quantised", 1, facts()); }
+};
+
+// Equal channels make a constant group, which is exact.
+TEST_F(QuantisedCaches, HoldTheQuantisationOfWhatWasWrittenLast) {
+  auto plan = plan_of("quantized:bits=4,group=32", {2, 1, 1});
+  plan.drafts = {{.step = 1, .tokens = {{7}}}};
+  const std::vector<Step> steps = {{{0, 1}, {10, 11}, {0, 1}, {10, 11}},
+                                   {{2, 3}, {12, 93}, {0, 1, 2, 3}, {10, 11, 12, 93}},
+                                   {{3}, {13}, {0, 1, 2, 3}, {10, 11, 12, 13}}};
+  EXPECT_EQ(worst(plan, steps), Judgement::within);
+  auto stale = steps;
+  stale[2].held[3] = 93;
+  EXPECT_EQ(worst(plan, stale), Judgement::corruption) << "a draft";
+  auto late = steps;
+  late[1].held = {10, 10, 11, 12};
+  EXPECT_EQ(worst(plan, late), Judgement::corruption) << "slots one late";
+  auto dropped = steps;
+  dropped[2] = {{3}, {13}, {1, 2, 3}, {11, 12, 13}};
+  EXPECT_EQ(worst(plan, dropped), Judgement::corruption) << "it holds all";
 }
 
 // INV-2: the next position never decreases but by what is taken back.

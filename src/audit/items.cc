@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <limits>
 #include <set>
 
 namespace culprit {
@@ -68,8 +67,8 @@ Result<AuditedTrace> audited_trace(const Trace& trace) {
   CULPRIT_TRY(audited.plan, run_plan_from_json(plan));
   CULPRIT_CHECK(validate(audited.plan));
   for (const auto& record : trace.records())
-    if (record.step >= static_cast<int>(audited.plan.chunks.size()))
-      return fail("trace-invalid", fmt::format("{} has step {}, the plan {} steps", record.tap, record.step, audited.plan.chunks.size()),
+    if (record.step >= steps_of(audited.plan))
+      return fail("trace-invalid", fmt::format("{} has step {}, the plan {} steps", record.tap, record.step, steps_of(audited.plan)),
                   trace.folder().string());
   return audited;
 }
@@ -111,19 +110,23 @@ AuditReport collect_items(const Model& model, const std::vector<AuditedTrace>& t
 }
 
 Result<std::vector<std::vector<int>>> tokens_at(const RunPlan& plan, int step, const Coordinates& at) {
-  const auto* draft = draft_at(plan, step);
+  // The last tokens of a step may be none of the row's: their numbers are those behind what it feeds for good, or has fed.
+  const auto foreign_count = static_cast<std::int64_t>(foreign_at(plan, step));
+  const auto foreign_from = std::int64_t{fed_through(plan, step)} + foreign_held(plan, step) - foreign_count;
   std::vector<std::vector<int>> tokens;
   for (std::size_t row = 0; row < at.position.size(); ++row) {
     auto& ids = tokens.emplace_back();
-    const auto padding = row < plan.sequences.size() ? padding_of(plan, row) : 0;
-    const auto drafted_from = draft == nullptr ? std::numeric_limits<std::int64_t>::max() : std::int64_t{fed_through(plan, step)} - padding;
+    const bool planned = row < plan.sequences.size();
+    const auto padding = planned ? padding_of(plan, row) : 0;
+    const auto foreign = planned && foreign_count > 0 ? foreign_tokens(plan, step, row) : std::vector<int>();
     for (const auto position : at.position[row]) {
       const auto index = position - plan.position_base;
-      const auto* source = row >= plan.sequences.size() ? nullptr : index >= drafted_from ? &draft->tokens[row] : &plan.sequences[row];
-      const auto place = index >= drafted_from ? index - drafted_from : index;
-      if (source == nullptr || place < -padding || place >= static_cast<std::int64_t>(source->size()))
+      const bool is_foreign = foreign_count > 0 && index >= foreign_from - padding;
+      const auto place = is_foreign ? index - (foreign_from - padding) : index;
+      const auto& source = is_foreign || !planned ? foreign : plan.sequences[row];
+      if (place < -padding || place >= std::ssize(source))
         return fail("trace-invalid", fmt::format("row {} holds position {}, which the plan's sequence does not reach", row, position));
-      ids.push_back(place < 0 ? kPaddingToken : (*source)[static_cast<std::size_t>(place)]);
+      ids.push_back(place < 0 ? kPaddingToken : source[static_cast<std::size_t>(place)]);
     }
   }
   return tokens;

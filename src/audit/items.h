@@ -36,7 +36,7 @@ struct AuditedTrace {
 [[nodiscard]] AuditReport collect_items(const Model& model, const std::vector<AuditedTrace>& traces, std::size_t index,
                                         const AuditOptions& options, std::vector<AuditItem>& items);
 
-/// Token ids [row][token] of a step, its draft included. Error ids: trace-invalid when the plan's sequences do not reach a position.
+/// Token ids [row][token] of a step, those that are taken back included. Error ids: trace-invalid when the plan's sequences do not reach a position.
 [[nodiscard]] Result<std::vector<std::vector<int>>> tokens_at(const RunPlan& plan, int step, const Coordinates& at);
 
 }  // namespace culprit

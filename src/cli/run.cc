@@ -48,6 +48,9 @@ Result<Asked> asked_from(const Arguments& arguments, const fs::path& model) {
   run.reprefill = arguments.has("reprefill");
   run.cache = arguments.value_or("cache", run.cache);
   run.poison = arguments.has("poison");
+  if (const auto steps = arguments.value("restore-after")) {
+    CULPRIT_TRY(run.restore_after, parse_numbers("restore-after", *steps));
+  }
   for (const auto& text : arguments.values("variant")) CULPRIT_CHECK(add_variant(text, run.variants));
   if (arguments.has("capture")) run.capture = arguments.values("capture");
   if (const auto steps = arguments.value("steps")) {
@@ -95,7 +98,7 @@ Result<int> run(Context& context, const Arguments& arguments) {
   context.progress(fmt::format("loading {} into {}", path.filename().string(), engine.spec()));
   CULPRIT_CHECK(process->request("load", {{"plan", to_json(asked.load)}}, asked.limit));
   context.progress(
-      fmt::format("running {} rows of {} tokens in {} steps", asked.run.sequences.size(), length_of(asked.run), asked.run.chunks.size()));
+      fmt::format("running {} rows of {} tokens in {} steps", asked.run.sequences.size(), length_of(asked.run), steps_of(asked.run)));
   CULPRIT_TRY(auto result, process->request("run", {{"plan", to_json(asked.run)}, {"trace", trace.string()}}, asked.limit));
   result.erase("id");
   result.erase("event");
@@ -136,7 +139,10 @@ const Verb kRun = {
                 {.name = "sequence-ids", .placeholder = "N,N,..", .help = "which logical sequence each row is; 0,1,.. by default"},
                 {.name = "cache",
                  .placeholder = "KIND",
-                 .help = "concat (default), padded, rotating:size=N,keep=N or sink_window:sink=N,window=N"},
+                 .help = "concat (default), padded, rotating:size=N,keep=N, sink_window:sink=N,window=N or quantized:bits=N,group=N"},
+                {.name = "restore-after",
+                 .placeholder = "N,N,..",
+                 .help = "steps after which the cache is copied to the host, dropped, and made again from the copy"},
                 {.name = "poison", .placeholder = "", .help = "spare slots of the cache hold NaN"},
                 {.name = "variant",
                  .placeholder = "OP=NAME",

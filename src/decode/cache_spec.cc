@@ -12,7 +12,7 @@
 namespace culprit {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"concat", "padded", "rotating", "sink_window"};
+constexpr std::array<std::string_view, 5> kNames = {"concat", "padded", "rotating", "sink_window", "quantized"};
 constexpr std::int64_t kMost = std::int64_t{1} << 40;  // tokens
 
 struct Parameter {
@@ -20,13 +20,18 @@ struct Parameter {
   std::int64_t CacheSpec::*member;
   std::int64_t least;
   bool required;
+  std::span<const std::int64_t> choices = {};  // empty: any from `least` on
 };
+constexpr std::int64_t kBits[] = {2, 4, 8};        // as many as divide a word of 32 without a rest
+constexpr std::int64_t kGroups[] = {32, 64, 128};  // channels
 constexpr Parameter kRotating[] = {{"size", &CacheSpec::size, 1, true}, {"keep", &CacheSpec::keep, 0, false}};
 constexpr Parameter kSinkWindow[] = {{"sink", &CacheSpec::sink, 0, true}, {"window", &CacheSpec::window, 1, true}};
+constexpr Parameter kQuantized[] = {{"bits", &CacheSpec::bits, 2, true, kBits}, {"group", &CacheSpec::group, 32, true, kGroups}};
 
 std::span<const Parameter> parameters_of(CacheKind kind) {
   if (kind == CacheKind::rotating) return kRotating;
   if (kind == CacheKind::sink_window) return kSinkWindow;
+  if (kind == CacheKind::quantized) return kQuantized;
   return {};
 }
 
@@ -73,6 +78,8 @@ Result<CacheSpec> CacheSpec::parse(std::string_view text) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error != std::errc() || end != digits.data() + digits.size() || value < parameter->least || value > kMost)
       return fail("plan-invalid", fmt::format("cache {}: expected {} >= {}, got '{}'", name, key, parameter->least, digits));
+    if (const auto choices = parameter->choices; !choices.empty() && std::ranges::find(choices, value) == choices.end())
+      return fail("plan-invalid", fmt::format("cache {}: expected {} to be one of {}, got {}", name, key, fmt::join(choices, ", "), value));
   }
   for (const auto& parameter : parameters)
     if (parameter.required && std::ranges::find(given, parameter.name) == given.end())

@@ -10,18 +10,20 @@
 
 namespace culprit {
 
-enum class CacheKind { concat, padded, rotating, sink_window };
+enum class CacheKind { concat, padded, rotating, sink_window, quantized };
 
 struct CacheSpec {
   CacheKind kind = CacheKind::concat;
   std::int64_t size = 0, keep = 0;    // rotating: tokens held; the first `keep` of them are never dropped
   std::int64_t sink = 0, window = 0;  // sink_window: first and last tokens held from one step to the next
+  std::int64_t bits = 0, group = 0;   // quantized: bits a channel, channels that share a scale and a bias (decode/affine_groups.h)
 
-  /// "concat", "padded", "rotating:size=5,keep=2" (keep is 0 by default), "sink_window:sink=2,window=3". Error id: plan-invalid.
+  /// "concat", "padded", "rotating:size=5,keep=2" XX
   [[nodiscard]] static Result<CacheSpec> parse(std::string_view text);
   [[nodiscard]] std::string text() const;
   /// Whether it holds all tokens for ever.
-  [[nodiscard]] bool keeps_all() const { return kind == CacheKind::concat || kind == CacheKind::padded; }
+  [[nodiscard]] bool keeps_all() const { return kind != CacheKind::rotating && kind != CacheKind::sink_window; }
+  [[nodiscard]] bool quantizes() const { return kind == CacheKind::quantized; }
 };
 
 [[nodiscard]] std::span<const std::string_view> cache_kind_names();
@@ -34,7 +36,7 @@ class CacheContent {
   /// A fresh cache.
   void clear() { *this = CacheContent(spec_); }
   /// Feeds the next `tokens`. Attention reads read() then.
-  ///   concat, padded: all.
+  ///   concat, padded, quantized: all.
   ///   rotating: one token takes the place of the oldest that need not be kept, when `size` are held. Several are appended to the latest
   ///     size - 1, so that each sees at least `size` tokens, its own included; to an empty cache, all. (mlx_lm, RotatingKVCache.)
   ///   sink_window: all that was held, and the new ones; after the read the first `sink` and the last `window` stay.

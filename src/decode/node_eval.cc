@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "decode/affine_groups.h"
 #include "decode/delta_ops.h"
 #include "decode/expert_ops.h"
 
@@ -145,8 +146,17 @@ Result<Array> moved_cache(const Node& node, const Array& x, const NodeContext& c
   return result;
 }
 
-Result<Array> evaluate_cache_write(const Node& node, const Array& x, const NodeContext& context) {
-  if (x.shape.size() != 4) return misfit(node, fmt::format("expected heads, got {}", to_string(x.shape)));
+/// What a cache reads of x.
+Result<Array> as_stored(const Node& node, const Array& x, const NodeContext& context) {
+  const auto& spec = context.cache_spec;
+  if (!spec.quantizes()) return x;
+  if (x.shape[3] % spec.group != 0) return misfit(node, fmt::format("groups of {} do not divide x {}", spec.group, to_string(x.shape)));
+  return to_array(dequantise_groups(quantise_groups(to_tensor(x, context.dtype), spec), spec));
+}
+
+Result<Array> evaluate_cache_write(const Node& node, const Array& given, const NodeContext& context) {
+  if (given.shape.size() != 4) return misfit(node, fmt::format("expected heads, got {}", to_string(given.shape)));
+  CULPRIT_TRY(const auto x, as_stored(node, given, context));
   if (context.cache.rank() == 0) return x;
   const auto& before = context.cache.shape();
   if (before.size() != 4 || before[0] != x.shape[0] || before[1] != x.shape[1] || before[3] != x.shape[3])

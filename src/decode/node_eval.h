@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "decode/cache_spec.h"
 #include "decode/graph.h"
 #include "decode/ops.h"
 
@@ -23,6 +24,7 @@ struct NodeContext {
   // value channel * key channel], or the state before each token of this step [row, head, token, ..].
   Tensor cache;
   std::vector<std::vector<std::int64_t>> cache_slot;  // its positions, as Coordinates::slot; empty: x is appended to it
+  CacheSpec cache_spec;                               // a quantised one stores x as quantise_groups does it, in the dtype of the run
 };
 
 /// `inputs` in the order of node.inputs. cache_write: each slot of at.slot holds what was written for its position, dead ones what lies at

@@ -36,7 +36,10 @@ class Decoder {
     next_position_ += static_cast<std::int64_t>(tokens[0].size());
     std::map<std::string, Array> taps;
     for (const auto& node : model_.graph().nodes()) {
-      NodeContext context{.facts = &model_.facts(), .tokens = tokens, .at = at, .weight = {}, .bias = {}, .cache = {}, .cache_slot = {}};
+      NodeContext context;
+      context.facts = &model_.facts();
+      context.tokens = tokens;
+      context.at = at;
       if (!node.bias.empty()) context.bias = weights_.at(node.bias);
       if (!node.weight.empty()) context.weight = weights_.at(node.weight);
       if (has_state(node.op)) context.cache = caches_[node.output];

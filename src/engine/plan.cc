@@ -68,24 +68,64 @@ Result<void> validate_chunks(const RunPlan& plan) {
     if (plan.chunks[step] <= 0) return invalid(fmt::format("chunk {} feeds {} tokens; at least 1 is expected", step, plan.chunks[step]));
     total += plan.chunks[step];
   }
-  const std::int64_t length = length_of(plan);
-  if (total != length)
-    return invalid(fmt::format("the chunks feed {} tokens, the {} {}", total, has_padding(plan) ? "longest row has" : "rows have", length));
+  const std::int64_t length = length_of(plan), reused = plan.reuse ? plan.reuse->common : 0;
+  if (total != length - reused)
+    return invalid(fmt::format("the chunks feed {} tokens, the {} {}{}", total, has_padding(plan) ? "longest row has" : "rows have", length,
+                               plan.reuse ? fmt::format(", of which {} are reused", reused) : ""));
+  return {};
+}
+
+/// As many tokens in each row, and at least one.
+Result<void> validate_foreign(const RunPlan& plan, const std::vector<std::vector<int>>& tokens, const std::string& what) {
+  if (tokens.size() != plan.sequences.size())
+    return invalid(fmt::format("{} has {} rows, the plan {}", what, tokens.size(), plan.sequences.size()));
+  for (const auto& row : tokens)
+    if (row.empty() || row.size() != tokens[0].size())
+      return invalid(
+          fmt::format("{} has rows of {} and {} tokens; as many in each are expected, and at least 1", what, tokens[0].size(), row.size()));
+  return {};
+}
+
+Result<void> validate_reuse(const RunPlan& plan) {
+  if (!plan.reuse) return {};
+  const auto& [common, tokens, chunks] = *plan.reuse;
+  if (plan.reprefill) return invalid("a re-prefill begins with a fresh cache at each step, so it reuses none");
+  if (has_padding(plan)) return invalid("rows of unequal length are padded on the left, so they reuse no prefix of one length");
+  if (common < 1 || common >= length_of(plan))
+    return invalid(fmt::format("reuse: expected 1 to {} common tokens, got {}", length_of(plan) - 1, common));
+  CULPRIT_CHECK(validate_foreign(plan, tokens, "reuse: the other sequence"));
+  std::int64_t total = 0;
+  for (const int chunk : chunks) {
+    if (chunk <= 0) return invalid(fmt::format("reuse: a chunk feeds {} tokens; at least 1 is expected", chunk));
+    total += chunk;
+  }
+  if (const auto expected = common + std::ssize(tokens[0]); total != expected)
+    return invalid(fmt::format("reuse: the chunks feed {} tokens, the other sequence has {}", total, expected));
+  return {};
+}
+
+/// What is restored after a step must be read by a later one.
+Result<void> validate_restores(const RunPlan& plan) {
+  if (plan.restore_after.empty()) return {};
+  if (plan.reprefill) return invalid("restore_after: a re-prefill begins with a fresh cache at each step, so it restores none");
+  int before = -1;
+  for (const int step : plan.restore_after) {
+    if (step <= before || step >= steps_of(plan) - 1)
+      return invalid(
+          fmt::format("restore_after: step {} is out of order, or not one of the plan's {} that another follows", step, steps_of(plan)));
+    before = step;
+  }
   return {};
 }
 
 Result<void> validate_drafts(const RunPlan& plan) {
-  int before = -1;
+  int before = priming_steps(plan) - 1;
   for (const auto& draft : plan.drafts) {
-    if (draft.step <= before || static_cast<std::size_t>(draft.step) >= plan.chunks.size())
-      return invalid(fmt::format("drafts: step {} is out of order, or not among the plan's {}", draft.step, plan.chunks.size()));
+    if (draft.step <= before || draft.step >= steps_of(plan))
+      return invalid(fmt::format("drafts: step {} is out of order, or not among the plan's {}{}", draft.step, steps_of(plan),
+                                 plan.reuse ? " that are not another sequence's" : ""));
     before = draft.step;
-    if (draft.tokens.size() != plan.sequences.size())
-      return invalid(fmt::format("the draft of step {} has {} rows, the plan {}", draft.step, draft.tokens.size(), plan.sequences.size()));
-    for (const auto& row : draft.tokens)
-      if (row.empty() || row.size() != draft.tokens[0].size())
-        return invalid(fmt::format("the draft of step {} has rows of {} and {} tokens; as many in each are expected, and at least 1",
-                                   draft.step, draft.tokens[0].size(), row.size()));
+    CULPRIT_CHECK(validate_foreign(plan, draft.tokens, fmt::format("the draft of step {}", draft.step)));
   }
   return {};
 }
@@ -101,17 +141,22 @@ Result<void> validate_cache(const RunPlan& plan) {
       return invalid("rows of unequal length need an offset for each row: neither rope.rank=3 nor rope.offset=scalar can do that");
   }
   CacheContent content(spec);
-  for (int step = 0; step < static_cast<int>(plan.chunks.size()); ++step) {
+  for (int step = 0; step < steps_of(plan); ++step) {
     feed_step(plan, step, content);
-    CULPRIT_CHECK(content.take_back(drafted_at(plan, step)));
+    CULPRIT_CHECK(content.take_back(taken_back_after(plan, step)));
+    if (step != priming_steps(plan) - 1) continue;
+    CacheContent fresh(spec);
+    fresh.feed(plan.reuse->common);
+    if (content.held() != fresh.held())
+      return fail("not-supported", fmt::format("the other sequence displaces tokens of the common prefix from the cache {}", spec.text()));
   }
   return {};
 }
 
 Result<void> validate_steps(const RunPlan& plan, const std::vector<int>& steps, std::string_view what) {
   for (const int step : steps)
-    if (step < 0 || static_cast<std::size_t>(step) >= plan.chunks.size())
-      return invalid(fmt::format("{}: there is no step {}; the plan has {}", what, step, plan.chunks.size()));
+    if (step < 0 || step >= steps_of(plan))
+      return invalid(fmt::format("{}: there is no step {}; the plan has {}", what, step, steps_of(plan)));
   return {};
 }
 
@@ -156,25 +201,65 @@ bool has_padding(const RunPlan& plan) {
   return std::ranges::any_of(plan.sequences, [&](const auto& row) { return row.size() != plan.sequences[0].size(); });
 }
 
-int fed_through(const RunPlan& plan, int step) {
+int priming_steps(const RunPlan& plan) { return plan.reuse ? static_cast<int>(plan.reuse->chunks.size()) : 0; }
+
+int steps_of(const RunPlan& plan) { return priming_steps(plan) + static_cast<int>(plan.chunks.size()); }
+
+namespace {
+
+/// Tokens of the other sequence that are fed by the end of `step`; all of them after its last step.
+int primed_through(const RunPlan& plan, int step) {
   int fed = 0;
-  for (int s = 0; s <= step && s < static_cast<int>(plan.chunks.size()); ++s) fed += plan.chunks[static_cast<std::size_t>(s)];
+  for (int s = 0; s <= step && s < priming_steps(plan); ++s) fed += plan.reuse->chunks[static_cast<std::size_t>(s)];
   return fed;
 }
 
 const Draft* draft_at(const RunPlan& plan, int step) {
   const auto found = std::ranges::find(plan.drafts, step, &Draft::step);
-  return found == plan.drafts.end() ? nullptr : &*found;
+  return found == plan.drafts.end() || found->tokens.empty() ? nullptr : &*found;
 }
 
-int drafted_at(const RunPlan& plan, int step) {
+}  // namespace
+
+int fed_through(const RunPlan& plan, int step) {
+  int fed = plan.reuse ? std::min(plan.reuse->common, primed_through(plan, step)) : 0;
+  for (int s = priming_steps(plan); s <= step && s < steps_of(plan); ++s)
+    fed += plan.chunks[static_cast<std::size_t>(s - priming_steps(plan))];
+  return fed;
+}
+
+int kept_at(const RunPlan& plan, int step) { return fed_through(plan, step) - (plan.reprefill ? 0 : fed_through(plan, step - 1)); }
+
+std::vector<int> foreign_tokens(const RunPlan& plan, int step, std::size_t row) {
+  if (step < priming_steps(plan)) {
+    const auto& tokens = plan.reuse->tokens[row];
+    const auto begin = tokens.begin() + std::max(0, primed_through(plan, step - 1) - plan.reuse->common);
+    return {begin, begin + foreign_at(plan, step)};
+  }
+  const auto* draft = draft_at(plan, step);
+  return draft == nullptr ? std::vector<int>() : draft->tokens[row];
+}
+
+int foreign_at(const RunPlan& plan, int step) {
+  if (step < priming_steps(plan)) return foreign_held(plan, step) - std::max(0, primed_through(plan, step - 1) - plan.reuse->common);
+  return foreign_held(plan, step);
+}
+
+int foreign_held(const RunPlan& plan, int step) {
+  if (step < priming_steps(plan)) return std::max(0, primed_through(plan, step) - plan.reuse->common);
   const auto* draft = draft_at(plan, step);
   return draft == nullptr ? 0 : static_cast<int>(draft->tokens[0].size());
 }
 
+int taken_back_after(const RunPlan& plan, int step) { return step < priming_steps(plan) - 1 ? 0 : foreign_held(plan, step); }
+
+bool restored_before(const RunPlan& plan, int step) {
+  return std::ranges::any_of(plan.restore_after, [&](int after) { return after < step; });
+}
+
 void feed_step(const RunPlan& plan, int step, CacheContent& content) {
   if (plan.reprefill) content.clear();
-  content.feed((plan.reprefill ? fed_through(plan, step) : plan.chunks[static_cast<std::size_t>(step)]) + drafted_at(plan, step));
+  content.feed(kept_at(plan, step) + foreign_at(plan, step));
 }
 
 Json to_json(const LoadPlan& plan) {
@@ -205,22 +290,25 @@ Json to_json(const RunPlan& plan) {
   for (const auto& intervention : plan.interventions) interventions.push_back(to_json(intervention));
   for (const auto& fault : plan.faults) faults.push_back(fault.text());
   for (const auto& [name, value] : plan.variants) variants[name] = value;
-  return {{"name", plan.name},
-          {"sequences", plan.sequences},
-          {"sequence_ids", plan.sequence_ids},
-          {"position_base", plan.position_base},
-          {"chunks", plan.chunks},
-          {"reprefill", plan.reprefill},
-          {"drafts", std::move(drafts)},
-          {"cache", plan.cache},
-          {"poison", plan.poison},
-          {"variants", std::move(variants)},
-          {"capture", plan.capture},
-          {"capture_steps", plan.capture_steps},
-          {"hash_only", plan.hash_only},
-          {"interventions", std::move(interventions)},
-          {"faults", std::move(faults)},
-          {"sync", name_of(plan.sync)}};
+  Json json = {{"name", plan.name},
+               {"sequences", plan.sequences},
+               {"sequence_ids", plan.sequence_ids},
+               {"position_base", plan.position_base},
+               {"chunks", plan.chunks},
+               {"reprefill", plan.reprefill},
+               {"drafts", std::move(drafts)},
+               {"restore_after", plan.restore_after},
+               {"cache", plan.cache},
+               {"poison", plan.poison},
+               {"variants", std::move(variants)},
+               {"capture", plan.capture},
+               {"capture_steps", plan.capture_steps},
+               {"hash_only", plan.hash_only},
+               {"interventions", std::move(interventions)},
+               {"faults", std::move(faults)},
+               {"sync", name_of(plan.sync)}};
+  if (plan.reuse) json["reuse"] = {{"common", plan.reuse->common}, {"tokens", plan.reuse->tokens}, {"chunks", plan.reuse->chunks}};
+  return json;
 }
 
 Result<RunPlan> run_plan_from_json(const Json& json) {
@@ -234,6 +322,7 @@ Result<RunPlan> run_plan_from_json(const Json& json) {
       .optional("position_base", plan.position_base)
       .required("chunks", plan.chunks)
       .optional("reprefill", plan.reprefill)
+      .optional("restore_after", plan.restore_after)
       .optional("cache", plan.cache)
       .optional("poison", plan.poison)
       .optional("variants", plan.variants)
@@ -244,7 +333,16 @@ Result<RunPlan> run_plan_from_json(const Json& json) {
       .optional("sync", sync);
   const auto* interventions = fields.find("interventions");
   const auto* drafts = fields.find("drafts");
+  const auto* reuse = fields.find("reuse");
   CULPRIT_CHECK(fields.done());
+  if (reuse != nullptr && !reuse->is_null()) {
+    auto& read = plan.reuse.emplace();
+    CULPRIT_CHECK(Fields(*reuse, "reuse", "plan-invalid")
+                      .required("common", read.common)
+                      .required("tokens", read.tokens)
+                      .required("chunks", read.chunks)
+                      .done());
+  }
   if (drafts != nullptr) {
     if (!drafts->is_array()) return invalid("run plan: field 'drafts' is not a list");
     for (const auto& item : *drafts)
@@ -271,8 +369,10 @@ Result<RunPlan> run_plan_from_json(const Json& json) {
 
 Result<void> validate(const RunPlan& plan) {
   CULPRIT_CHECK(validate_rows(plan));
+  CULPRIT_CHECK(validate_reuse(plan));
   CULPRIT_CHECK(validate_chunks(plan));
   CULPRIT_CHECK(validate_drafts(plan));
+  CULPRIT_CHECK(validate_restores(plan));
   CULPRIT_CHECK(validate_cache(plan));
   if (static_cast<std::size_t>(plan.sync) >= kSyncs.size()) return invalid("the sync is of an unknown kind");
   CULPRIT_CHECK(validate_variants(plan));
@@ -288,13 +388,15 @@ Result<void> validate_tokens(const RunPlan& plan, int vocabulary) {
     for (std::size_t i = 0; i < plan.sequences[row].size(); ++i)
       if (const int token = plan.sequences[row][i]; token < 0 || token >= vocabulary)
         return fail("tokens-invalid", fmt::format("row {}, token {}: id {} is not in the vocabulary [0, {})", row, i, token, vocabulary));
-  for (const auto& draft : plan.drafts)
-    for (const auto& row : draft.tokens)
+  const auto check = [&](const std::vector<std::vector<int>>& tokens, const std::string& what) -> Result<void> {
+    for (const auto& row : tokens)
       for (const int token : row)
         if (token < 0 || token >= vocabulary)
-          return fail("tokens-invalid",
-                      fmt::format("draft of step {}: id {} is not in the vocabulary [0, {})", draft.step, token, vocabulary));
-  return {};
+          return fail("tokens-invalid", fmt::format("{}: id {} is not in the vocabulary [0, {})", what, token, vocabulary));
+    return {};
+  };
+  for (const auto& draft : plan.drafts) CULPRIT_CHECK(check(draft.tokens, fmt::format("draft of step {}", draft.step)));
+  return plan.reuse ? check(plan.reuse->tokens, "reuse") : Result<void>();
 }
 
 }  // namespace culprit

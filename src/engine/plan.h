@@ -49,14 +49,25 @@ struct Draft {
   std::vector<std::vector<int>> tokens = {};  // [row][token], as many in each row
 };
 
+/// Another sequence that is decoded first, in steps of its own, and taken back from the cache up to what it shares with the row's: a server's
+/// prefix cache. The run goes on from there.
+struct Reuse {
+  int common = 0;                             // tokens that each row shares with its other sequence
+  std::vector<std::vector<int>> tokens = {};  // [row][token] of the other sequence behind those, as many in each row
+  std::vector<int> chunks = {};               // tokens of each of its steps, summing to all of it
+};
+
 struct RunPlan {
   std::string name;                         // of the arm, for people
   std::vector<std::vector<int>> sequences;  // token ids, one row each; shorter ones are padded on the left
   std::vector<int> sequence_ids;            // logical identity of each row; empty: 0, 1, ..
   std::int64_t position_base = 0;           // position of each row's first token
-  std::vector<int> chunks;                  // tokens fed per step, summing to the longest row; {1,1,1} is incremental, {3} one prefill
+  std::vector<int> chunks;                  // tokens fed per step, summing to the longest row, or to what is left of it behind a reused
+                                            // prefix; {1,1,1} is incremental, {3} one prefill
   bool reprefill = false;                   // step s feeds the first chunks[0]+..+chunks[s] tokens into a fresh cache
   std::vector<Draft> drafts;                // at most one a step
+  std::optional<Reuse> reuse;               // its steps come first: step numbers below count them
+  std::vector<int> restore_after;           // steps after which each cache is copied to the host, dropped, and made again from the copy
   std::string cache = "concat";             // CacheSpec
   bool poison = false;                      // spare slots of a cache hold NaN, so that reading one shows
   std::map<std::string, std::string>
@@ -74,13 +85,23 @@ struct RunPlan {
 /// Padding before the row's first token.
 [[nodiscard]] int padding_of(const RunPlan& plan, std::size_t row);
 [[nodiscard]] bool has_padding(const RunPlan& plan);
+/// Steps of another sequence, whose prefix is reused; they are the first ones.
+[[nodiscard]] int priming_steps(const RunPlan& plan);
+[[nodiscard]] int steps_of(const RunPlan& plan);
 /// Tokens, padding included, that are fed for good by the end of `step`.
 [[nodiscard]] int fed_through(const RunPlan& plan, int step);
-/// The draft of `step`; nullptr when it has none.
-[[nodiscard]] const Draft* draft_at(const RunPlan& plan, int step);
-/// Its tokens.
-[[nodiscard]] int drafted_at(const RunPlan& plan, int step);
-/// Feeds what `step` feeds, its draft included, which is to be taken back after it; a re-prefill begins with a fresh cache.
+/// Tokens that `step` feeds for good; a re-prefill feeds all so far.
+[[nodiscard]] int kept_at(const RunPlan& plan, int step);
+/// Tokens that `step` feeds behind those, of a draft or of another sequence.
+[[nodiscard]] std::vector<int> foreign_tokens(const RunPlan& plan, int step, std::size_t row);
+[[nodiscard]] int foreign_at(const RunPlan& plan, int step);
+/// How many of the last tokens that the cache holds in `step` are to be taken back, after it or after a later step.
+[[nodiscard]] int foreign_held(const RunPlan& plan, int step);
+/// Tokens that are taken back after `step`.
+[[nodiscard]] int taken_back_after(const RunPlan& plan, int step);
+/// Whether the cache was made again from a copy before `step`.
+[[nodiscard]] bool restored_before(const RunPlan& plan, int step);
+/// Feeds what `step` feeds; what is taken back after it is fed too. A re-prefill begins with a fresh cache.
 void feed_step(const RunPlan& plan, int step, CacheContent& content);
 inline constexpr int kPaddingToken = 0;
 

@@ -237,16 +237,160 @@ TEST(PlanTest, ValidateRefusesContradictions) {
   EXPECT_EQ(validate(plan).error().id, "tokens-invalid");
 }
 
+RunPlan reusing_plan() {
+  RunPlan plan;
+  plan.sequences = {{1, 2, 3, 4}, {5, 6, 7, 8}};
+  plan.chunks = {1, 1};
+  plan.reuse = Reuse{.common = 2, .tokens = {{11, 12, 13}, {14, 15, 16}}, .chunks = {1, 3, 1}};
+  return plan;
+}
+
+TEST(PlanTest, AReusedPrefixRoundTripsExactly) {
+  auto plan = reusing_plan();
+  plan.restore_after = {0, 3};
+  const auto text = to_json(plan).dump();
+  const auto actual = run_plan_from_json(*parse_json(text));
+  ASSERT_TRUE(actual) << to_string(actual.error());
+  EXPECT_EQ(to_json(*actual).dump(), text);
+  ASSERT_TRUE(actual->reuse);
+  EXPECT_EQ(actual->reuse->common, 2);
+  EXPECT_EQ(actual->reuse->tokens, plan.reuse->tokens);
+  EXPECT_EQ(actual->reuse->chunks, plan.reuse->chunks);
+  EXPECT_EQ(actual->restore_after, plan.restore_after);
+  for (const auto* bad : {"3", R"({"common":2})", R"({"common":2,"tokens":[[1]],"chunks":[3],"other":1})"}) {
+    auto json = to_json(plan);
+    json["reuse"] = *parse_json(bad);
+    EXPECT_EQ(run_plan_from_json(json).error().id, "plan-invalid") << bad;
+  }
+}
+
+TEST(PlanTest, TheStepsOfTheOtherSequenceComeFirst) {
+  const auto plan = reusing_plan();
+  ASSERT_TRUE(validate(plan)) << to_string(validate(plan).error());
+  EXPECT_EQ(steps_of(plan), 5);
+  const auto each = [&](auto&& number) {
+    std::vector<int> numbers;
+    for (int step = 0; step < steps_of(plan); ++step) numbers.push_back(number(plan, step));
+    return numbers;
+  };
+  EXPECT_EQ(each(fed_through), (std::vector<int>{1, 2, 2, 3, 4}));
+  EXPECT_EQ(each(kept_at), (std::vector<int>{1, 1, 0, 1, 1}));
+  EXPECT_EQ(each(foreign_at), (std::vector<int>{0, 2, 1, 0, 0}));
+  EXPECT_EQ(each(foreign_held), (std::vector<int>{0, 2, 3, 0, 0}));
+  EXPECT_EQ(each(taken_back_after), (std::vector<int>{0, 0, 3, 0, 0}));
+  EXPECT_EQ(foreign_tokens(plan, 1, 0), (std::vector<int>{11, 12}));
+  EXPECT_EQ(foreign_tokens(plan, 2, 1), (std::vector<int>{16}));
+  EXPECT_EQ(foreign_tokens(plan, 3, 1), std::vector<int>());
+}
+
+TEST(PlanTest, ReuseAndRestoreRefuseContradictions) {
+  using Change = std::function<void(RunPlan&)>;
+  const std::vector<std::pair<const char*, Change>> changes = {
+      {"nothing in common", [](RunPlan& plan) { plan.reuse->common = 0; }},
+      {"all in common", [](RunPlan& plan) { plan.reuse->common = 4; }},
+      {"chunks of the whole row",
+       [](RunPlan& plan) {
+         plan.chunks = {2, 2};
+       }},
+      {"other rows", [](RunPlan& plan) { plan.reuse->tokens.pop_back(); }},
+      {"unequal rows", [](RunPlan& plan) { plan.reuse->tokens[1].pop_back(); }},
+      {"no tokens",
+       [](RunPlan& plan) {
+         plan.reuse->tokens = {{}, {}};
+         plan.reuse->chunks = {2};
+       }},
+      {"chunks too short",
+       [](RunPlan& plan) {
+         plan.reuse->chunks = {2, 2};
+       }},
+      {"chunks whose sum wraps",
+       [](RunPlan& plan) {
+         plan.reuse->chunks = {2147483647, 2147483647, 7};
+       }},
+      {"empty chunk",
+       [](RunPlan& plan) {
+         plan.reuse->chunks = {5, 0};
+       }},
+      {"re-prefill", [](RunPlan& plan) { plan.reprefill = true; }},
+      {"padding", [](RunPlan& plan) { plan.sequences[1].pop_back(); }},
+      {"a draft of the other sequence",
+       [](RunPlan& plan) {
+         plan.drafts = {{.step = 2, .tokens = {{1}, {2}}}};
+       }},
+      {"restored at the end", [](RunPlan& plan) { plan.restore_after = {4}; }},
+      {"restored twice",
+       [](RunPlan& plan) {
+         plan.restore_after = {1, 1};
+       }},
+      {"restored before all", [](RunPlan& plan) { plan.restore_after = {-1}; }},
+      {"restored for a re-prefill",
+       [](RunPlan& plan) {
+         plan.reuse.reset();
+         plan.chunks = {2, 2};
+         plan.reprefill = true;
+         plan.restore_after = {0};
+       }},
+  };
+  for (const auto& [what, change] : changes) {
+    auto plan = reusing_plan();
+    change(plan);
+    const auto valid = validate(plan);
+    ASSERT_FALSE(valid) << what;
+    EXPECT_EQ(valid.error().id, "plan-invalid") << what;
+  }
+  auto plan = reusing_plan();
+  plan.restore_after = {0, 3};
+  plan.drafts = {{.step = 3, .tokens = {{1}, {2}}}};
+  EXPECT_TRUE(validate(plan));
+  EXPECT_EQ(validate_tokens(plan, 16).error().id, "tokens-invalid");
+  EXPECT_TRUE(validate_tokens(plan, 17));
+}
+
+// The cache must be able to go back to what is common.
+TEST(PlanTest, AReusedPrefixMustStillBeHeld) {
+  auto plan = reusing_plan();
+  for (const auto* cache : {"concat", "padded", "rotating:size=5", "sink_window:sink=0,window=5", "quantized:bits=4,group=32"}) {
+    plan.cache = cache;
+    EXPECT_TRUE(validate(plan)) << cache;
+  }
+  for (const auto* cache : {"rotating:size=4", "rotating:size=3,keep=2", "sink_window:sink=1,window=3"}) {
+    plan.cache = cache;
+    const auto valid = validate(plan);
+    ASSERT_FALSE(valid) << cache;
+    EXPECT_EQ(valid.error().id, "not-supported") << cache;
+  }
+}
+
 TEST(PlanTest, ACacheHasItsParametersAndNoOthers) {
-  for (const auto* text : {"concat", "padded", "rotating:size=5,keep=2", "sink_window:sink=2,window=3", "sink_window:sink=0,window=1"}) {
+  for (const auto* text : {"concat", "padded", "rotating:size=5,keep=2", "sink_window:sink=2,window=3", "sink_window:sink=0,window=1",
+                           "quantized:bits=8,group=64", "quantized:bits=2,group=128"}) {
     const auto spec = CacheSpec::parse(text);
     ASSERT_TRUE(spec) << text;
     EXPECT_EQ(spec->text(), text);
   }
   EXPECT_EQ(CacheSpec::parse("rotating:size=5")->text(), "rotating:size=5,keep=0");
-  for (const auto* text : {"", "ring", "concat:size=3", "rotating", "rotating:keep=1", "rotating:size=0", "rotating:size=2,keep=2",
-                           "rotating:size=5,size=5", "rotating:size=5,window=2", "rotating:size=x", "rotating:size=", "rotating:size=-1",
-                           "rotating:size=99999999999999999999", "sink_window:sink=1", "sink_window:sink=1,window=0"}) {
+  for (const auto* text : {"",
+                           "ring",
+                           "concat:size=3",
+                           "rotating",
+                           "rotating:keep=1",
+                           "rotating:size=0",
+                           "rotating:size=2,keep=2",
+                           "rotating:size=5,size=5",
+                           "rotating:size=5,window=2",
+                           "rotating:size=x",
+                           "rotating:size=",
+                           "rotating:size=-1",
+                           "rotating:size=99999999999999999999",
+                           "sink_window:sink=1",
+                           "sink_window:sink=1,window=0",
+                           "quantized",
+                           "quantized:bits=8",
+                           "quantized:group=64",
+                           "quantized:bits=3,group=64",
+                           "quantized:bits=16,group=64",
+                           "quantized:bits=8,group=48",
+                           "quantized:bits=8,group=16"}) {
     const auto spec = CacheSpec::parse(text);
     ASSERT_FALSE(spec) << text;
     EXPECT_EQ(spec.error().id, "plan-invalid") << text;

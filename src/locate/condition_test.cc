@@ -71,6 +71,17 @@ TEST(Condition, SaysWhatTheRunsCannotTellApart) {
   EXPECT_EQ(condition.equivalents[0], std::vector<std::string>{"L > 1"});
 }
 
+TEST(Condition, NamesARestoreAndTokensThatWereTakenBack) {
+  auto places = all_places([](const Observation&) { return false; });
+  auto restored = places, taken_back = places;
+  for (auto& o : restored) o.restored = o.bad = true;
+  for (auto& o : taken_back) o.after_draft = true;
+  restored.insert(restored.end(), taken_back.begin(), taken_back.end());
+  EXPECT_EQ(contrast(restored).text(), "after the cache was restored");
+  for (auto& o : restored) o.bad = o.after_draft;
+  EXPECT_EQ(contrast(restored).text(), "after a draft was taken back");
+}
+
 TEST(Condition, AlwaysBadNeedsNoPredicate) {
   EXPECT_EQ(contrast(all_places([](const Observation&) { return true; })).text(), "always");
 }

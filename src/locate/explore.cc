@@ -59,7 +59,8 @@ Observation observe(const AuditedRun& run, const Graph& graph, const OpAudit& op
   o.tokens = record->at.tokens();
   o.base = run.arm.plan.position_base;
   o.padded = padding_of(run.arm.plan, static_cast<std::size_t>(cell.row)) > 0;
-  o.after_draft = draft_at(run.arm.plan, op.step - 1) != nullptr;
+  for (int before = 0; before < op.step; ++before) o.after_draft = o.after_draft || taken_back_after(run.arm.plan, before) > 0;
+  o.restored = restored_before(run.arm.plan, op.step);
   if (!record->at.slot.empty())
     o.cached = std::ranges::count_if(record->at.slot[0], [](auto position) { return position >= 0; }) - o.tokens;
   o.row = cell.row;

@@ -51,6 +51,12 @@ std::map<std::string, std::string> factors(const Entry& entry) {
     out["schedule"] += fmt::format(", drafts at {}:", draft.step);
     for (const auto& row : draft.tokens) out["schedule"] += fmt::format(" {}", fmt::join(row, ","));
   }
+  if (plan.reuse) {
+    out["schedule"] += fmt::format(", behind {} tokens reused of", plan.reuse->common);
+    for (const auto& row : plan.reuse->tokens) out["schedule"] += fmt::format(" {}", fmt::join(row, ","));
+    out["schedule"] += fmt::format(" fed {}", fmt::join(plan.reuse->chunks, "+"));
+  }
+  out["restored"] = plan.restore_after.empty() ? "never" : fmt::format("after steps {}", fmt::join(plan.restore_after, ","));
   if (has_padding(plan)) {
     std::vector<int> padding;
     for (std::size_t row = 0; row < plan.sequences.size(); ++row) padding.push_back(padding_of(plan, row));

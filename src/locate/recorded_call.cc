@@ -78,6 +78,7 @@ Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, con
   call.context.facts = &model.facts();
   call.context.dtype = call.inputs.empty() ? call.dtype : call.inputs.front().dtype();  // of the run: outputs may be wider
   call.context.at = output->at;
+  CULPRIT_TRY(call.context.cache_spec, CacheSpec::parse(plan.cache));
   if (node.op == Op::embedding) {
     CULPRIT_TRY(call.context.tokens, tokens_at(plan, step, output->at));
   }

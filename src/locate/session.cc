@@ -46,7 +46,7 @@ Result<Trace> open_whole(const std::filesystem::path& folder, const RunPlan& pla
     return fail("engine-trace", fmt::format("the driver reported success, but its trace broke off: {}", why), folder.string());
   };
   if (!trace->complete()) return broken(trace->ended_by());
-  const auto expected = plan.capture_steps.empty() ? plan.chunks.size() : plan.capture_steps.size();
+  const auto expected = plan.capture_steps.empty() ? static_cast<std::size_t>(steps_of(plan)) : plan.capture_steps.size();
   if (static_cast<std::size_t>(trace->steps()) != expected) return broken(fmt::format("{} steps, expected {}", trace->steps(), expected));
   for (const auto& record : trace->records())
     if (!plan.hash_only) CULPRIT_CHECK(trace->verify(record).map_error(as_broken_file));
@@ -57,7 +57,7 @@ BrokenRun what_is_left_of(const RunPlan& plan, const std::filesystem::path& fold
   BrokenRun run;
   run.arm = plan.name;
   run.trace = folder;
-  run.steps = static_cast<int>(plan.chunks.size());
+  run.steps = steps_of(plan);
   const auto trace = Trace::open(folder);
   if (!trace) return run;
   const auto& records = trace->records();
