@@ -60,7 +60,7 @@ class Backend {
   [[nodiscard]] virtual Result<void> eval(std::span<const Array> arrays) = 0;
 
   /// Runs one op of any kind but cache_write. Linear with merged heads input gets [row, token, in]:
-  /// the kit reshapes. Its result is [row, token, out]; the kit splits heads. Rope with a rank-3 input [row * head, token, channel] has
+  /// the kit reshapes. Its result is [row, token, out], and so is an embedding's; the kit splits heads. Rope with a rank-3 input [row * head, token, channel] has
   /// been collapsed by the kit. Error ids: not-supported, engine-error.
   [[nodiscard]] virtual Result<Array> apply(const OpRequest& request) = 0;
 

@@ -44,7 +44,7 @@ Result<Array> run_node(Backend& backend, const NodeRun& run) {
   request.scale = attention_scale(*run.facts);
   CULPRIT_TRY(auto output, backend.apply(request));
   if (collapsed) return backend.reshape(output, shape);
-  if (node.op == Op::linear && node.heads_out > 0) {
+  if ((node.op == Op::linear || node.op == Op::embedding) && node.heads_out > 0) {
     const auto flat = backend.shape(output);
     CULPRIT_TRY(const auto split, backend.reshape(output, {flat[0], flat[1], node.heads_out, flat[2] / node.heads_out}));
     return backend.swap_axes(split, 1, 2);

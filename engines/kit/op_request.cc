@@ -55,6 +55,8 @@ Result<OpFields> read_fields(Backend& backend, const Json& request) {
       .optional("rope_local", read.node.rope_local)
       .optional("window", read.node.window)
       .optional("factor", read.node.factor)
+      .optional("unscaled", read.node.unscaled)
+      .optional("head", read.node.head)
       .optional("faults", faults);
   const auto* facts = fields.find("facts");
   if (const auto* layouts = fields.find("layouts")) read.layouts = *layouts;

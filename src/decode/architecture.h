@@ -40,6 +40,7 @@ struct Architecture {
   std::vector<Node> (*nodes)(const Facts&);
   std::span<const WeightEntry> weights;
   std::span<const std::string_view> gguf_others;  // tensors beside the weights that read_gguf takes into account
+  std::string_view hf_wrapper = {};  // model_type of a config that has this one's under text_config, images and sound beside it
 };
 
 [[nodiscard]] std::span<const Architecture* const> architectures();
@@ -51,11 +52,14 @@ struct Architecture {
 
 /// By Hugging Face's model_type; nullptr when there is none.
 [[nodiscard]] const Architecture* find_hf_architecture(std::string_view model_type);
+/// By the model_type of a config around the architecture's; nullptr when there is none.
+[[nodiscard]] const Architecture* find_hf_wrapped(std::string_view model_type);
 
 extern const Architecture kLlama;
 extern const Architecture kMistral;
 extern const Architecture kQwen2;
 extern const Architecture kQwen3;
 extern const Architecture kGemma3;
+extern const Architecture kGemma4;
 
 }  // namespace culprit

@@ -15,9 +15,12 @@ struct OpName {
   std::string_view text;
 };
 constexpr OpName kNames[] = {
-    {Op::embedding, "embedding"},     {Op::scale, "scale"}, {Op::rms_norm, "rms_norm"}, {Op::linear, "linear"}, {Op::rope, "rope"},
-    {Op::cache_write, "cache_write"}, {Op::sdpa, "sdpa"},   {Op::swiglu, "swiglu"},     {Op::geglu, "geglu"},   {Op::add, "add"},
-    {Op::softcap, "softcap"},
+    {Op::embedding, "embedding"}, {Op::scale, "scale"},
+    {Op::rms_norm, "rms_norm"},   {Op::linear, "linear"},
+    {Op::rope, "rope"},           {Op::cache_write, "cache_write"},
+    {Op::sdpa, "sdpa"},           {Op::swiglu, "swiglu"},
+    {Op::geglu, "geglu"},         {Op::add, "add"},
+    {Op::softcap, "softcap"},     {Op::select_head, "select_head"},
 };
 constexpr std::size_t kOpCount = std::size(kNames);
 

@@ -13,16 +13,16 @@
 
 namespace culprit {
 
-enum class Op { embedding, scale, rms_norm, linear, rope, cache_write, sdpa, swiglu, geglu, add, softcap };
+enum class Op { embedding, scale, rms_norm, linear, rope, cache_write, sdpa, swiglu, geglu, add, softcap, select_head };
 
 [[nodiscard]] std::string_view name_of(Op op);
 [[nodiscard]] Result<Op> parse_op(std::string_view name);
 [[nodiscard]] std::span<const Op> all_ops();
 
 /// One op. Inputs by kind (tap names):
-///   embedding    (token ids of the step) -> [row, token, channel]; weight [vocab, channel]
-///   scale        x -> same shape: x * factor, the factor rounded to the dtype of the run
-///   rms_norm     x or heads -> same shape, over the channels; weight [channel]
+///   embedding    (token ids of the step) -> [row, token, channel], or heads when heads_out > 0; weight [vocab, channel]
+///   scale        x -> same shape: x * factor, the factor rounded to the dtype of the run; with a weight [1]: x * that
+///   rms_norm     x or heads -> same shape, over the channels; weight [channel], or none with unscaled
 ///   linear       x [row, token, in] or heads (merged) -> [row, token, out] or heads when heads_out > 0; weight [out, in], bias [out]
 ///   rope         x heads -> same shape
 ///   cache_write  x heads of this step -> the whole cache after the write, what attention reads
@@ -31,18 +31,21 @@ enum class Op { embedding, scale, rms_norm, linear, rope, cache_write, sdpa, swi
 ///   geglu        gate, up -> same shape: gelu(gate) * up, gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
 ///   add          x, y -> same shape
 ///   softcap      x -> same shape: factor * tanh(x / factor), the factor rounded to the dtype of the run
+///   select_head  x heads -> [row, token, channel]: head `head` of them
 struct Node {
   Op op = Op::add;
   std::string output;               // tap name
   std::vector<std::string> inputs;  // tap names
   std::string weight;               // canonical weight name ("w." + output), or another's when tied; empty when none
   int layer = -1;                   // -1 outside of the layers
-  int heads_out = 0;                // linear: split the output into heads of equal size
+  int heads_out = 0;                // linear, embedding: split the output into heads of equal size
   std::string bias = {};            // linear: canonical name of its bias; empty when none
   bool unit_offset = false;         // rms_norm: multiplies by weight + 1
   bool rope_local = false;          // rope: of facts.rope_local
   int window = 0;                   // sdpa: a token sees so many last positions, itself included; 0: all
   double factor = 1;                // scale, softcap
+  bool unscaled = false;            // rms_norm: there is no weight
+  int head = 0;                     // select_head
 };
 
 [[nodiscard]] const RopeFacts& rope_of(const Node& node, const Facts& facts);

@@ -29,7 +29,7 @@ std::vector<WeightSpec> model_weights(const Graph& graph) {
       specs.push_back({.canonical = *canonical,
                        .gguf = with_layer(entry->gguf, node.layer),
                        .hf = with_layer(entry->hf, node.layer),
-                       .shape = entry->shape(graph.facts()),
+                       .shape = entry->shape(facts_of_layer(graph.facts(), node.layer)),
                        .is_bias = canonical == &node.bias,
                        .unit_offset = node.unit_offset});
     }

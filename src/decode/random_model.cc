@@ -84,10 +84,13 @@ Facts small_facts(Facts tiny) {
   facts.head_channels *= 4;
   facts.mlp_hidden = 688;
   facts.vocabulary = 2048;
-  facts.query_pre_attn_scalar *= 4;
+  if (facts.query_pre_attn_scalar != 1) facts.query_pre_attn_scalar *= 4;  // 1: scores are not scaled
   if (facts.window > 0) facts.window = 64;
   facts.rope.dims *= 4;
   if (facts.rope_local) facts.rope_local->dims *= 4;
+  facts.rope.rotated *= 4;
+  facts.full_head_channels *= 4;
+  facts.per_layer_channels *= 4;
   return tiny;
 }
 
@@ -101,7 +104,7 @@ Result<Tensors> random_tensors(const std::filesystem::path& folder, const Random
   if (error) return fail("file-write", fmt::format("cannot make the folder: {}", error.message()), folder.string(), error.value());
   Tensors tensors;
   for (const auto& weight : model_weights(Graph(spec.facts))) {
-    const bool looked_up = weight.canonical == "w.embed" && !spec.facts.tied_head;
+    const bool looked_up = (weight.canonical == "w.embed" && !spec.facts.tied_head) || weight.canonical == "w.per_layer_embed";
     tensors.emplace_back(weight.*name, random_weight(weight, spec.seed, looked_up));
   }
   return tensors;

@@ -20,6 +20,7 @@ class Builder {
       plain(Op::scale, "embed_scaled", {"embed"}).factor = std::sqrt(static_cast<double>(facts_.hidden));
       residual = "embed_scaled";
     }
+    if (facts_.per_layer_channels > 0) per_layer_inputs(residual);
     for (layer_ = 0; layer_ < facts_.layers; ++layer_) residual = block(residual);
     layer_ = -1;
     norm("final_norm", residual);
@@ -30,8 +31,9 @@ class Builder {
   }
 
  private:
-  [[nodiscard]] std::string tap(std::string_view role) const {
-    return layer_ < 0 ? std::string(role) : fmt::format("layers.{}.{}", layer_, role);
+  [[nodiscard]] std::string tap(std::string_view role) const { return tap(role, layer_); }
+  static std::string tap(std::string_view role, int layer) {
+    return layer < 0 ? std::string(role) : fmt::format("layers.{}.{}", layer, role);
   }
   Node& plain(Op op, std::string_view role, std::vector<std::string> inputs) {
     nodes_.push_back({.op = op, .output = tap(role), .inputs = std::move(inputs), .weight = {}, .layer = layer_});
@@ -56,33 +58,75 @@ class Builder {
     return tap(role);
   }
 
+  /// What the layers take from a second embedding, head i for layer i: the token's own, and a projection of the first embedding.
+  void per_layer_inputs(const std::string& embedded) {
+    const auto channels = static_cast<double>(facts_.per_layer_channels);
+    weighted(Op::embedding, "per_layer_embed").heads_out = facts_.layers;
+    plain(Op::scale, "per_layer_embed_scaled", {"per_layer_embed"}).factor = std::sqrt(channels);
+    weighted(Op::linear, "per_layer_model", embedded).heads_out = facts_.layers;
+    plain(Op::scale, "per_layer_model_scaled", {"per_layer_model"}).factor = 1 / std::sqrt(static_cast<double>(facts_.hidden));
+    norm("per_layer_model_norm", "per_layer_model_scaled");
+    plain(Op::add, "per_layer_sum", {"per_layer_model_norm", "per_layer_embed_scaled"});
+    plain(Op::scale, "per_layer_inputs", {"per_layer_sum"}).factor = std::sqrt(0.5);
+  }
+
   /// One block; returns its residual.
   std::string block(const std::string& residual) {
     norm("attn_norm", residual);
-    projection("q", facts_.heads);
-    projection("k", facts_.kv_heads);
-    projection("v", facts_.kv_heads);
-    if (options_.qk_norm) {
-      norm("q_norm", tap("q"));
-      norm("k_norm", tap("k"));
-    }
-    const bool sliding = is_sliding(facts_, layer_);
-    for (const std::string side : {"q", "k"})
-      plain(Op::rope, side + "_rope", {tap(options_.qk_norm ? side + "_norm" : side)}).rope_local = sliding && facts_.rope_local;
-    plain(Op::cache_write, "k_cache", {tap("k_rope")});
-    plain(Op::cache_write, "v_cache", {tap("v")});
-    plain(Op::sdpa, "attn", {tap("q_rope"), tap("k_cache"), tap("v_cache")}).window = sliding ? facts_.window : 0;
+    attention();
     weighted(Op::linear, "attn_out", tap("attn"));
-    const auto attention = post_norm("attn_out", "attn_post_norm");
-    plain(Op::add, "attn_residual", {residual, attention});
+    const auto attended = post_norm("attn_out", "attn_post_norm");
+    plain(Op::add, "attn_residual", {residual, attended});
     norm("mlp_norm", tap("attn_residual"));
     weighted(Op::linear, "mlp_gate", tap("mlp_norm"));
     weighted(Op::linear, "mlp_up", tap("mlp_norm"));
     plain(options_.mlp_act, "mlp_act", {tap("mlp_gate"), tap("mlp_up")});
     weighted(Op::linear, "mlp_down", tap("mlp_act"));
     const auto mlp = post_norm("mlp_down", "mlp_post_norm");
-    plain(Op::add, "residual", {tap("attn_residual"), mlp});
+    const bool ends_here = !options_.layer_scalar && facts_.per_layer_channels == 0;
+    plain(Op::add, ends_here ? "residual" : "mlp_residual", {tap("attn_residual"), mlp});
+    if (!ends_here) block_end();
     return tap("residual");
+  }
+
+  /// From attn_norm to what the heads found. A layer that shares keys and values has only queries.
+  void attention() {
+    const bool sliding = is_sliding(facts_, layer_);
+    const int source = kv_layer(facts_, layer_);
+    const int kv_heads = facts_of_layer(facts_, layer_).kv_heads;
+    const bool own = source == layer_, value_is_key = !sliding && facts_.full_value_is_key;
+    projection("q", facts_.heads);
+    if (own) projection("k", kv_heads);
+    if (own && !value_is_key) projection("v", kv_heads);
+    if (options_.qk_norm) norm("q_norm", tap("q"));
+    if (options_.qk_norm && own) norm("k_norm", tap("k"));
+    const auto value = tap(value_is_key ? "k" : "v");
+    if (options_.v_norm && own) plain(Op::rms_norm, "v_norm", {value}).unscaled = true;
+    rope("q", sliding);
+    if (own) {
+      rope("k", sliding);
+      plain(Op::cache_write, "k_cache", {tap("k_rope")});
+      plain(Op::cache_write, "v_cache", {options_.v_norm ? tap("v_norm") : value});
+    }
+    plain(Op::sdpa, "attn", {tap("q_rope"), tap("k_cache", source), tap("v_cache", source)}).window = sliding ? facts_.window : 0;
+  }
+  void rope(const std::string& side, bool sliding) {
+    plain(Op::rope, side + "_rope", {tap(options_.qk_norm ? side + "_norm" : side)}).rope_local = sliding && facts_.rope_local;
+  }
+
+  /// What comes behind the MLP where a block has more than that: its per-layer input, gated by the residual, and a learned scalar.
+  void block_end() {
+    std::string last = tap("mlp_residual");
+    if (facts_.per_layer_channels > 0) {
+      plain(Op::select_head, "per_layer_input", {"per_layer_inputs"}).head = layer_;
+      weighted(Op::linear, "per_layer_gate", last);
+      plain(Op::geglu, "per_layer_act", {tap("per_layer_gate"), tap("per_layer_input")});
+      weighted(Op::linear, "per_layer_out", tap("per_layer_act"));
+      norm("per_layer_post_norm", tap("per_layer_out"));
+      plain(Op::add, options_.layer_scalar ? "per_layer_residual" : "residual", {last, tap("per_layer_post_norm")});
+      last = tap("per_layer_residual");
+    }
+    if (options_.layer_scalar) plain(Op::scale, "residual", {last}).weight = "w." + tap("layer_scalar");
   }
 
   const Facts& facts_;
