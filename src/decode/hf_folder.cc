@@ -48,18 +48,38 @@ Result<HfConfig> read_hf_config(const std::filesystem::path& folder) {
   return HfConfig(json, file);
 }
 
+bool is_hf_wrapper(const HfConfig& config) {
+  const auto type = config.text("model_type", "");
+  return type && find_hf_wrapped(*type) != nullptr;
+}
+
+namespace {
+/// The text model's config says everything; what the one around it repeats must agree, since engines take either.
+Result<Facts> read_wrapped(const HfConfig& config, const Architecture& architecture) {
+  CULPRIT_TRY(const auto text, config.object("text_config"));
+  CULPRIT_CHECK(text.expect("model_type", architecture.hf_type));
+  CULPRIT_TRY(auto facts, architecture.read_hf(text));
+  CULPRIT_CHECK(config.expect("vocab_size", facts.vocabulary));
+  CULPRIT_CHECK(config.expect("tie_word_embeddings", facts.tied_head));
+  return facts;
+}
+}  // namespace
+
 Result<Facts> read_hf_facts(const HfConfig& config) {
   CULPRIT_TRY(const auto type, config.text("model_type", ""));
-  const auto* architecture = find_hf_architecture(type);
+  const auto* wrapped = find_hf_wrapped(type);
+  const auto* architecture = wrapped != nullptr ? wrapped : find_hf_architecture(type);
   if (architecture == nullptr) {
     std::string known;
-    for (const auto* entry : architectures()) known += (known.empty() ? "" : ", ") + std::string(entry->hf_type);
+    for (const auto* entry : architectures())
+      for (const auto name : {entry->hf_type, entry->hf_wrapper})
+        if (!name.empty()) known += (known.empty() ? "" : ", ") + std::string(name);
     return config.unsupported("model_type", fmt::format("expected one of {}, got {}", known, Json(type).dump().substr(0, 64)));
   }
   // Packed weights of other tools are no MLX weights; MLX repeats its own under this key.
   if (config.has("quantization_config") && !config.has("quantization"))
     return config.unsupported("quantization_config", "expected none, or MLX's quantization beside it");
-  return architecture->read_hf(config);
+  return wrapped != nullptr ? read_wrapped(config, *wrapped) : architecture->read_hf(config);
 }
 
 tl::unexpected<Error> HfTensors::unsupported(const std::string& message) const {
@@ -75,8 +95,9 @@ Result<void> HfTensors::add_file(const std::filesystem::path& path) {
   return {};
 }
 
-Result<HfTensors> HfTensors::open(const std::filesystem::path& folder) {
+Result<HfTensors> HfTensors::open(const std::filesystem::path& folder, bool in_wrapper) {
   HfTensors tensors;
+  tensors.in_wrapper_ = in_wrapper;
   tensors.folder_ = folder;
   std::error_code ignored;
   const auto index = folder / kHfIndexFile;
@@ -98,6 +119,24 @@ Result<HfTensors> HfTensors::open(const std::filesystem::path& folder) {
   for (const auto& [name, file] : files)
     if (!tensors.contains(name)) return tensors.unsupported(fmt::format("tensor {} is not in {}, as {} says", name, file, kHfIndexFile));
   return tensors;
+}
+
+std::string HfTensors::spelled(const std::string& name) const {
+  if (!in_wrapper_ || contains(name)) return name;
+  constexpr std::string_view kModel = "model.";
+  if (name.starts_with(kModel))
+    if (auto spelling = "model.language_model." + name.substr(kModel.size()); contains(spelling)) return spelling;
+  auto spelling = "language_model." + name;
+  return contains(spelling) ? spelling : name;
+}
+
+bool HfTensors::is_beside_text(std::string_view name) const {
+  constexpr std::string_view kModel = "model.";
+  if (name.starts_with(kModel)) name.remove_prefix(kModel.size());
+  return in_wrapper_ &&
+         std::ranges::any_of(std::initializer_list<std::string_view>{"vision_tower.", "audio_tower.", "multi_modal_projector.",
+                                                                     "embed_vision.", "embed_audio."},
+                             [&](std::string_view part) { return name.starts_with(part); });
 }
 
 std::vector<std::string> quantized_parts(const std::string& name) {

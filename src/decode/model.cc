@@ -41,17 +41,18 @@ Result<void> check_no_others(const Gguf& file, const Architecture& architecture,
 /// which of them they take.
 Result<void> check_no_others(const HfTensors& file, const HfConfig& config, const Facts& facts, std::set<std::string> known,
                              const std::filesystem::path& path) {
-  const std::string head = "lm_head.weight";
+  const std::string head = file.spelled("lm_head.weight");
   if (facts.tied_head && file.contains(head)) {
     CULPRIT_TRY(const auto weight, file.weight(head, config));
-    CULPRIT_TRY(const auto embedding, file.weight("model.embed_tokens.weight", config));
+    CULPRIT_TRY(const auto embedding, file.weight(file.spelled("model.embed_tokens.weight"), config));
     if (weight.shape() != embedding.shape() || weight.hash_f32() != embedding.hash_f32())
       return config.unsupported("tie_word_embeddings", fmt::format("the head is tied, but {} is not the embedding", head));
     known.insert(head);
     for (const auto& part : quantized_parts(head)) known.insert(part);
   }
   for (const auto& [name, tensor] : file.all())
-    if (!known.contains(name) && !name.ends_with(".rotary_emb.inv_freq")) return no_place(name, facts.architecture, path);
+    if (!known.contains(name) && !name.ends_with(".rotary_emb.inv_freq") && !file.is_beside_text(name))
+      return no_place(name, facts.architecture, path);
   return {};
 }
 
@@ -107,7 +108,7 @@ Result<Model> Model::open_gguf(const std::filesystem::path& path) {
 Result<Model> Model::open_hf(const std::filesystem::path& path) {
   CULPRIT_TRY(const auto config, read_hf_config(path));
   CULPRIT_TRY(auto facts, read_hf_facts(config));
-  CULPRIT_TRY(const auto file, HfTensors::open(path));
+  CULPRIT_TRY(const auto file, HfTensors::open(path, is_hf_wrapper(config)));
   if (static_cast<std::size_t>(facts.layers) > file.all().size())
     return config.unsupported("num_hidden_layers", fmt::format("{} layers, but there are {} tensors", facts.layers, file.all().size()));
   if (auto fit = check_facts(facts); !fit) return fail(fit.error().id, fit.error().message, config.file().string());
@@ -118,6 +119,7 @@ Result<Model> Model::open_hf(const std::filesystem::path& path) {
   std::map<std::string, Weight> weights;
   std::set<std::string> known;
   for (auto& spec : model_weights(*model.graph_)) {
+    spec.hf = file.spelled(spec.hf);
     if (!file.contains(spec.hf)) return missing_tensor(spec.hf, spec.shape, path);
     CULPRIT_TRY(auto weight, file.weight(spec.hf, config));
     CULPRIT_CHECK(check_shape(spec.hf, spec.shape, weight.shape(), path));
