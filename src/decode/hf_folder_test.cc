@@ -373,6 +373,23 @@ TEST_P(HfGemma4, ReadsTheTextOfAWrapperInBothSpellings) {
   EXPECT_NE(error_with(wrapper).message.find("model_type"), std::string::npos);
 }
 
+// Published checkpoints hold keys and values of the layers that share as well; engines drop them.
+TEST_P(HfGemma4, PassesOverWhatLayersThatShareDoNotUse) {
+  const auto facts = GetParam()->tiny();
+  write(facts);
+  const auto plain = Model::open(folder()).value();
+  auto more = tensors();
+  for (const char* name : {"k_proj", "v_proj", "k_norm"})
+    more["model.layers.4.self_attn." + std::string(name) + ".weight"] = Tensor::zeros(DType::f32, {3});
+  rewrite(more);
+  const auto model = Model::open(folder());
+  ASSERT_TRUE(model) << to_string(model.error());
+  EXPECT_EQ(model->weight_names(), plain.weight_names());
+  more["model.layers.4.self_attn.o_proj.bias"] = Tensor::zeros(DType::f32, {3});
+  rewrite(more);
+  EXPECT_NE(Model::open(folder()).error().message.find("o_proj.bias"), std::string::npos);
+}
+
 TEST_P(HfGemma4, ReadsTheLargeOnesToo) {
   auto facts = GetParam()->tiny();
   facts.kv_shared_layers = facts.per_layer_channels = 0;

@@ -130,6 +130,10 @@ Result<Model> Model::open_hf(const std::filesystem::path& path) {
     model.weight_names_.push_back(spec.canonical);
     model.checkpoint_names_.emplace(std::move(spec.canonical), std::move(spec.hf));
   }
+  for (const auto& unused : unused_hf_weights(*model.graph_)) {
+    known.insert(file.spelled(unused));
+    for (auto& part : quantized_parts(file.spelled(unused))) known.insert(std::move(part));
+  }
   CULPRIT_CHECK(check_no_others(file, config, model.facts(), std::move(known), path));
   model.weights_ = std::make_shared<const std::map<std::string, Weight>>(std::move(weights));
   return model;

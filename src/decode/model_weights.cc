@@ -36,4 +36,13 @@ std::vector<WeightSpec> model_weights(const Graph& graph) {
   return specs;
 }
 
+std::vector<std::string> unused_hf_weights(const Graph& graph) {
+  const auto& facts = graph.facts();
+  std::vector<std::string> names;
+  for (int layer = facts.layers - facts.kv_shared_layers; layer < facts.layers; ++layer)
+    for (const auto& entry : find_architecture(facts.architecture)->weights)
+      if (entry.role == "k" || entry.role == "v" || entry.role == "k_norm") names.push_back(with_layer(entry.hf, layer));
+  return names;
+}
+
 }  // namespace culprit

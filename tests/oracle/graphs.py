@@ -27,7 +27,8 @@ CHUNKS = [6] + [1] * 8
 STEPS_AROUND_A_SUM = 16
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
-CASES = {  # architecture, what its config has instead, and how many rows of which tensors stay
+# Architecture, what its config has instead, how many rows of which tensors stay, and the config around it.
+CASES = {
     "llama": ("llama", {}),
     "llama_linear_rope": ("llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
     "llama_llama3_rope": ("llama", {"rope_scaling": LLAMA3}),
@@ -41,6 +42,8 @@ CASES = {  # architecture, what its config has instead, and how many rows of whi
     # As the 31B: full layers take their keys for values, of one kv head, and no layer has an input of its own.
     "gemma4_k_eq_v": ("gemma4", {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0},
                       {"*.2.self_attn.k_proj.weight": 12, "*.2.self_attn.v_proj.weight": 0, "*per_layer*": 0}),
+    # As the text of a model of images and sound.
+    "gemma4_wrapper": ("gemma4", {}, {}, {"model_type": "gemma4", "vocab_size": 97}),
 }
 
 
@@ -59,8 +62,8 @@ def read_tensors(file):
     return json.loads(data[8:8 + length]), data[8 + length:]
 
 
-def keep_rows(file, rows):
-    """Cuts tensors to their first rows; those of which none are left go."""
+def rewrite_tensors(file, rows, prefix):
+    """Cuts tensors to their first rows, where those of which none are left go, and puts `prefix` in the place of "model."."""
     header, data = read_tensors(file)
     kept, parts, end = {"__metadata__": header.pop("__metadata__")}, [], 0
     for name, entry in header.items():
@@ -69,7 +72,7 @@ def keep_rows(file, rows):
         size = size // entry["shape"][0] * left
         if left == 0:
             continue
-        kept[name] = {"dtype": entry["dtype"], "shape": [left] + entry["shape"][1:], "data_offsets": [end, end + size]}
+        kept[name.replace("model.", prefix, 1)] = {"dtype": entry["dtype"], "shape": [left] + entry["shape"][1:], "data_offsets": [end, end + size]}
         parts.append(data[begin:begin + size])
         end += size
     text = json.dumps(kept).encode()
@@ -118,7 +121,7 @@ def main():
     parser.add_argument("--culprit", required=True)
     parser.add_argument("--work", required=True, type=pathlib.Path)
     arguments = parser.parse_args()
-    architecture, edits, *rows = CASES[arguments.case]
+    architecture, edits, rows, wrapper = (CASES[arguments.case] + ({}, {}))[:4]
     arguments.work.mkdir(parents=True, exist_ok=True)
 
     model = arguments.work / arguments.case / "model"
@@ -126,9 +129,9 @@ def main():
                    stdout=subprocess.DEVNULL)
     config = json.loads((model / "config.json").read_text())
     config.update(edits)
-    (model / "config.json").write_text(json.dumps(config, indent=1))
-    if rows:
-        keep_rows(model / "model.safetensors", *rows)
+    (model / "config.json").write_text(json.dumps({**wrapper, "text_config": config} if wrapper else config, indent=1))
+    if rows or wrapper:
+        rewrite_tensors(model / "model.safetensors", rows, "model.language_model." if wrapper else "model.")
 
     exact = reference(arguments, model, "exact", "--dtype", "f64")
     once = distance(exact, reference(arguments, model, "once", "--dtype", "f32"))

@@ -17,18 +17,18 @@ Shape per_layer_out(const Facts& f) { return {f.hidden, f.per_layer_channels}; }
 Shape scalar(const Facts&) { return {1}; }
 
 constexpr auto kWeights = [] {
-  auto weights = decoder::weights_with(
-      decoder::kQNorm, decoder::kKNorm,
-      WeightEntry{"attn_post_norm", {}, "model.layers.{}.post_attention_layernorm.weight", decoder::hidden},
-      WeightEntry{"mlp_norm", {}, "model.layers.{}.pre_feedforward_layernorm.weight", decoder::hidden},
-      WeightEntry{"mlp_post_norm", {}, "model.layers.{}.post_feedforward_layernorm.weight", decoder::hidden},
-      WeightEntry{"per_layer_embed", {}, "model.embed_tokens_per_layer.weight", per_layer_table},
-      WeightEntry{"per_layer_model", {}, "model.per_layer_model_projection.weight", per_layer_model},
-      WeightEntry{"per_layer_model_norm", {}, "model.per_layer_projection_norm.weight", per_layer},
-      WeightEntry{"per_layer_gate", {}, "model.layers.{}.per_layer_input_gate.weight", per_layer_gate},
-      WeightEntry{"per_layer_out", {}, "model.layers.{}.per_layer_projection.weight", per_layer_out},
-      WeightEntry{"per_layer_post_norm", {}, "model.layers.{}.post_per_layer_input_norm.weight", decoder::hidden},
-      WeightEntry{"layer_scalar", {}, "model.layers.{}.layer_scalar", scalar});
+  auto weights =
+      decoder::weights_with(decoder::kQNorm, decoder::kKNorm,
+                            WeightEntry{"attn_post_norm", {}, "model.layers.{}.post_attention_layernorm.weight", decoder::hidden},
+                            WeightEntry{"mlp_norm", {}, "model.layers.{}.pre_feedforward_layernorm.weight", decoder::hidden},
+                            WeightEntry{"mlp_post_norm", {}, "model.layers.{}.post_feedforward_layernorm.weight", decoder::hidden},
+                            WeightEntry{"per_layer_embed", {}, "model.embed_tokens_per_layer.weight", per_layer_table},
+                            WeightEntry{"per_layer_model", {}, "model.per_layer_model_projection.weight", per_layer_model},
+                            WeightEntry{"per_layer_model_norm", {}, "model.per_layer_projection_norm.weight", per_layer},
+                            WeightEntry{"per_layer_gate", {}, "model.layers.{}.per_layer_input_gate.weight", per_layer_gate},
+                            WeightEntry{"per_layer_out", {}, "model.layers.{}.per_layer_projection.weight", per_layer_out},
+                            WeightEntry{"per_layer_post_norm", {}, "model.layers.{}.post_per_layer_input_norm.weight", decoder::hidden},
+                            WeightEntry{"layer_scalar", {}, "model.layers.{}.layer_scalar", scalar});
   for (auto& weight : weights) weight.gguf = {};
   return weights;
 }();
@@ -36,8 +36,7 @@ constexpr double kRopeBase = 10000;
 
 std::vector<Node> nodes_of(const Facts& facts) {
   return decoder::nodes(
-      facts,
-      {.scaled_embedding = true, .qk_norm = true, .post_norms = true, .mlp_act = Op::geglu, .v_norm = true, .layer_scalar = true});
+      facts, {.scaled_embedding = true, .qk_norm = true, .post_norms = true, .mlp_act = Op::geglu, .v_norm = true, .layer_scalar = true});
 }
 
 /// What has other defaults in transformers than in mlx_lm must be there.
