@@ -177,6 +177,27 @@ TEST_F(Find, AWindowTooWideIsProvedOnTheLayersThatSlide) {
   }
 }
 
+TEST_F(Find, FaultsOfLayersThatShareAreProved) {
+  architecture_ = "gemma4";
+  struct Case {
+    const char* fault;
+    DType dtype;
+    std::vector<std::string> taps;
+    const char* condition;
+  };
+  for (const auto& [fault, dtype, taps, condition] :
+       {Case{"F01:content=zero", DType::bf16, kQK, "L = 1"}, Case{"F11:window=none", DType::bf16, {"attn"}, "layer in {0, 1, 3, 4}"},
+        Case{"F12:mask=top_left", DType::f32, {"attn"}, "cache not empty"},
+        Case{"F06:content=zero", DType::f32, kCaches, "cache not empty"}, Case{"F09:table=unscaled", DType::f32, kQK, "layer in {2, 5}"}}) {
+    const auto verdict = find_with({fault}, dtype);
+    ASSERT_EQ(verdict.defects.size(), 1u) << fault << "\n" << to_text(verdict);
+    EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+    EXPECT_EQ(verdict.defects[0].fault, fault);
+    EXPECT_EQ(verdict.defects[0].taps, taps);
+    EXPECT_NE(verdict.defects[0].condition.find(condition), std::string::npos) << verdict.defects[0].condition;
+  }
+}
+
 TEST_F(Find, NearTiesOfTheArgmaxRaiseNothing) {
   twin_tokens_ = true;
   int ties = 0;

@@ -55,7 +55,7 @@ struct OpCase {
   int rank = 4;                      // rope
   bool causal = false;               // sdpa
   std::vector<std::vector<int>> tokens;
-  Node parameters = {};  // unit_offset, rope_local, window, factor
+  Node parameters = {};  // unit_offset, rope_local, window, factor, heads_out, unscaled, head
   bool bias = false;     // linear
 };
 
@@ -104,6 +104,52 @@ std::vector<OpCase> cases() {
                                         static_cast<int>(scaling), dims, rank, tokens, offset.size());
                 all.push_back(std::move(rope));
               }
+  }
+  all.push_back({.name = "embedding as heads",
+                 .op = Op::embedding,
+                 .variant = "take",
+                 .inputs = {},
+                 .weight = {97, 48},
+                 .offset = {},
+                 .tokens = {{3, 96, 0}, {5, 5, 1}}});
+  all.back().parameters.heads_out = 6;
+  all.push_back({.name = "select_head",
+                 .op = Op::select_head,
+                 .variant = "view",
+                 .inputs = {{2, 5, 3, 16}},
+                 .weight = {},
+                 .offset = {},
+                 .tokens = {}});
+  all.back().parameters.head = 3;
+  all.push_back({.name = "scale by a weight",
+                 .op = Op::scale,
+                 .variant = "eager",
+                 .inputs = {{2, 3, 800}},
+                 .weight = {1},
+                 .offset = {},
+                 .tokens = {}});
+  for (const std::string variant : {"fused", "composed"}) {
+    all.push_back({.name = "rms_norm without a weight",
+                   .op = Op::rms_norm,
+                   .variant = variant,
+                   .inputs = {{2, 6, 3, 16}},
+                   .weight = {},
+                   .offset = {},
+                   .tokens = {}});
+    all.back().parameters.unscaled = true;
+    for (const auto& offset : {std::vector<std::int64_t>{4099}, std::vector<std::int64_t>{5, 257, 4099}}) {
+      OpCase rope{.name = fmt::format("rope proportional, {} offsets", offset.size()),
+                  .op = Op::rope,
+                  .variant = variant,
+                  .inputs = {{3, 5, 3, 16}},
+                  .weight = {},
+                  .offset = offset,
+                  .tokens = {}};
+      rope.facts.rope.scaling = RopeScaling::proportional;
+      rope.facts.rope.factor = 2;
+      rope.facts.rope.rotated = 6;
+      all.push_back(std::move(rope));
+    }
   }
   for (const std::string variant : {"dense", "reversed"})
     all.push_back(
@@ -240,6 +286,9 @@ Result<double> worst_ratio(DriverProcess& driver, const fs::path& folder, const 
                        {"rope_local", node.rope_local},
                        {"window", node.window},
                        {"factor", node.factor},
+                       {"heads_out", node.heads_out},
+                       {"unscaled", node.unscaled},
+                       {"head", node.head},
                        {"out", (folder / "out.safetensors").string()}};
   CULPRIT_CHECK(driver.request("op", fields, kLimit));
   CULPRIT_TRY(const auto file, Safetensors::open(folder / "out.safetensors"));

@@ -62,9 +62,9 @@ class Backend {
   [[nodiscard]] virtual Result<void> eval(std::span<const Array> arrays) = 0;
 
   /// Runs one op of any kind but cache_write. Linear with merged heads input gets [row, token, in]:
-  /// the kit reshapes. Its result is [row, token, out]; the kit splits heads, of slices too. A causal_conv gets the tokens before this step
-  /// and those of it in one input, [row, 1, kernel - 1 + token, channel]; a delta_state gets the state before as a fifth input, if there is
-  /// one. Rope with a rank-3 input [row * head, token, channel] has
+  /// the kit reshapes. Its result is [row, token, out], and so is an embedding's; the kit splits heads, of slices too. A causal_conv gets the
+  /// tokens before this step and those of it in one input, [row, 1, kernel - 1 + token, channel]; a delta_state gets the state before as a
+  /// fifth input, if there is one. Rope with a rank-3 input [row * head, token, channel] has
   /// been collapsed by the kit. Error ids: not-supported, engine-error.
   [[nodiscard]] virtual Result<Array> apply(const OpRequest& request) = 0;
 

@@ -20,19 +20,21 @@ struct Arity {
   int weight_rank;  // 0: none
 };
 
-Arity arity_of(Op op) {
-  switch (op) {
+Arity arity_of(const OpCall& call) {
+  switch (call.node->op) {
     case Op::embedding:
       return {0, 0, 2};
     case Op::scale:
+      return {1, 0, call.context.weight.empty() ? 0 : 1};
     case Op::softcap:
       return {1, 0, 0};
     case Op::rms_norm:
-      return {1, 0, 1};
+      return {1, 0, call.node->unscaled ? 0 : 1};
     case Op::linear:
       return {1, -1, 2};
     case Op::rope:
     case Op::cache_write:
+    case Op::select_head:
       return {1, 4, 0};
     case Op::sdpa:
       return {3, 4, 0};
@@ -65,7 +67,7 @@ Arity arity_of(Op op) {
 }
 
 Result<void> check_arity(const OpCall& call) {
-  const auto [inputs, rank, weight_rank] = arity_of(call.node->op);
+  const auto [inputs, rank, weight_rank] = arity_of(call);
   const auto& weight = call.context.weight;
   const auto name = name_of(call.node->op);
   if (call.inputs.size() != inputs)
@@ -89,7 +91,9 @@ Result<void> check_arity(const OpCall& call) {
   return {};
 }
 
-Result<void> check_tokens(const OpCall& call) {
+Result<void> check_embedding(const OpCall& call) {
+  const int heads = call.node->heads_out;
+  if (heads < 0 || (heads > 0 && call.context.weight.dim(1) % heads != 0)) return misfit(call);
   const auto& tokens = call.context.tokens;
   if (tokens.empty() || tokens[0].empty()) return fail("tokens-invalid", "there are no tokens");
   for (const auto& row : tokens) {
@@ -146,6 +150,20 @@ Result<void> check_factor(const OpCall& call) {
   return {};
 }
 
+Result<void> check_scale_weight(const OpCall& call) {
+  const auto& weight = call.context.weight;
+  if (weight.empty()) return {};
+  if (weight.dim(0) != 1) return misfit(call);
+  if (call.node->factor != 1) return fail("plan-invalid", "scale: it has a factor or a weight, not both");
+  return {};
+}
+
+Result<void> check_select_head(const OpCall& call) {
+  const int head = call.node->head;
+  if (head >= 0 && head < call.inputs[0].dim(1)) return {};
+  return fail("plan-invalid", fmt::format("select_head: there is no head {} of {}", head, call.inputs[0].dim(1)));
+}
+
 Result<void> check_cache_write(const OpCall& call) {
   const auto& x = call.inputs[0];
   const auto& cache = call.context.cache;
@@ -197,9 +215,9 @@ Result<void> check_operands(const OpCall& call, std::span<const std::int64_t> of
   CULPRIT_CHECK(check_arity(call));
   switch (call.node->op) {
     case Op::embedding:
-      return check_tokens(call);
+      return check_embedding(call);
     case Op::rms_norm:
-      if (call.inputs[0].dim(-1) != call.context.weight.dim(0)) return misfit(call);
+      if (!call.node->unscaled && call.inputs[0].dim(-1) != call.context.weight.dim(0)) return misfit(call);
       return {};
     case Op::linear:
       return check_linear(call);
@@ -210,6 +228,8 @@ Result<void> check_operands(const OpCall& call, std::span<const std::int64_t> of
     case Op::sdpa:
       return check_sdpa(call);
     case Op::scale:
+      CULPRIT_CHECK(check_scale_weight(call));
+      return check_factor(call);
     case Op::softcap:
       return check_factor(call);
     case Op::slice:
@@ -236,6 +256,8 @@ Result<void> check_operands(const OpCall& call, std::span<const std::int64_t> of
       return {};
     case Op::l2_norm:
       return check_factor(call);
+    case Op::select_head:
+      return check_select_head(call);
     case Op::swiglu:
     case Op::geglu:
     case Op::add:

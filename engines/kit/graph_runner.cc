@@ -55,7 +55,7 @@ Result<Array> run_node(Backend& backend, const NodeRun& run) {
   request.scale = attention_scale(*run.facts);
   CULPRIT_TRY(auto output, backend.apply(request));
   if (collapsed) return backend.reshape(output, shape);
-  if ((node.op == Op::linear || node.op == Op::slice) && node.heads_out > 0) {
+  if ((node.op == Op::linear || node.op == Op::embedding || node.op == Op::slice) && node.heads_out > 0) {
     CULPRIT_TRY(output, merged_heads(backend, output));
     const auto flat = backend.shape(output);
     CULPRIT_TRY(const auto split, backend.reshape(output, {flat[0], flat[1], node.heads_out, flat[2] / node.heads_out}));
@@ -477,7 +477,8 @@ class Runner {
   CacheSpec cache_;
   CacheLayout layout_{CacheSpec{}};  // of every cache
   std::map<std::string, KvCache> caches_;
-  std::map<std::string, Array> states_;          // of causal_conv and delta_state, by tap
+  std::map<std::string, Array> states_;          // of causal_conv and delta_state, by tap: what the next step goes on from
+  std::map<std::string, Array> passed_;          // of this step, by tap: what it went through
   std::map<int, Array> masks_;                   // of this step, by window
   std::map<std::string, std::string> last_use_;  // of a tap: the last node that takes it
   std::set<std::string> captured_;

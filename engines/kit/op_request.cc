@@ -60,6 +60,8 @@ Result<OpFields> read_fields(Backend& backend, const Json& request) {
       .optional("experts", read.node.experts)
       .optional("normalised", read.node.normalised)
       .optional("precise", read.node.precise)
+      .optional("unscaled", read.node.unscaled)
+      .optional("head", read.node.head)
       .optional("faults", faults);
   const auto* facts = fields.find("facts");
   if (const auto* layouts = fields.find("layouts")) read.layouts = *layouts;

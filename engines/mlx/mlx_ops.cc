@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "decode/ops.h"
 #include "mlx_delta.h"
 #include "mlx_experts.h"
@@ -34,6 +36,10 @@ Result<mx::array> embedding_take(const kit::OpRequest& request) {
 mx::array constant(double value, const mx::array& beside) { return mx::array(static_cast<float>(value), beside.dtype()); }
 
 Result<mx::array> scale_eager(const kit::OpRequest& request) {
+  if (!request.node->weight.empty()) {
+    CULPRIT_TRY(const auto weight, dense_weight(request));
+    return mx::multiply(input(request, 0), weight);
+  }
   return mx::multiply(input(request, 0), constant(request.node->factor, input(request, 0)));
 }
 
@@ -43,16 +49,20 @@ Result<mx::array> norm_weight(const kit::OpRequest& request) {
 }
 
 Result<mx::array> rms_norm_fused(const kit::OpRequest& request) {
+  const auto epsilon = static_cast<float>(request.facts->norm_epsilon);
+  if (request.node->unscaled) return mx::fast::rms_norm(input(request, 0), std::nullopt, epsilon);
   CULPRIT_TRY(const auto weight, norm_weight(request));
-  return mx::fast::rms_norm(input(request, 0), weight, static_cast<float>(request.facts->norm_epsilon));
+  return mx::fast::rms_norm(input(request, 0), weight, epsilon);
 }
 
 Result<mx::array> rms_norm_composed(const kit::OpRequest& request) {
-  CULPRIT_TRY(const auto weight, norm_weight(request));
   const auto x = f32(input(request, 0));
   const auto mean = mx::mean(mx::square(x), -1, true);
   const auto inverse = mx::rsqrt(mx::add(mean, mx::array(static_cast<float>(request.facts->norm_epsilon))));
-  return mx::astype(mx::multiply(mx::multiply(x, inverse), f32(weight)), input(request, 0).dtype());
+  const auto normed = mx::multiply(x, inverse);
+  if (request.node->unscaled) return mx::astype(normed, input(request, 0).dtype());
+  CULPRIT_TRY(const auto weight, norm_weight(request));
+  return mx::astype(mx::multiply(normed, f32(weight)), input(request, 0).dtype());
 }
 
 mx::array product(const kit::OpRequest& request, const mx::array& x, const mx::array& transposed) {
@@ -135,6 +145,15 @@ Result<mx::array> softcap_eager(const kit::OpRequest& request) {
   return mx::multiply(cap, mx::tanh(mx::divide(x, cap)));
 }
 
+Result<mx::array> select_head_view(const kit::OpRequest& request) {
+  const auto& x = input(request, 0);
+  const int head = request.node->head;
+  if (x.ndim() != 4 || head < 0 || head >= x.shape(1)) return fail("tensor-layout", fmt::format("there is no head {}", head));
+  auto stop = x.shape();
+  stop[1] = head + 1;
+  return mx::squeeze(mx::slice(x, mx::Shape{0, head, 0, 0}, std::move(stop)), 1);
+}
+
 Result<mx::array> add_eager(const kit::OpRequest& request) { return mx::add(input(request, 0), input(request, 1)); }
 
 Result<mx::array> slice_eager(const kit::OpRequest& request) {
@@ -183,6 +202,7 @@ constexpr OpVariant kVariants[] = {
     {Op::delta_decay, "composed", "dtype", delta_decay_composed},
     {Op::delta_state, "composed", "f32", delta_state_composed},
     {Op::delta_out, "composed", "f32", delta_out_composed},
+    {Op::select_head, "view", "f32", select_head_view},
 };
 
 }  // namespace

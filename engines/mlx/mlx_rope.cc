@@ -42,7 +42,8 @@ Result<mx::array> rope_fused(const kit::OpRequest& request) {
   std::optional<mx::array> wavelengths;
   float scale = 1;
   if (facts.scaling == RopeScaling::linear) scale = static_cast<float>(1 / facts.factor);
-  if (facts.scaling == RopeScaling::llama3) {  // MLX takes the reciprocals of the inverse frequencies
+  // MLX takes the reciprocals of the inverse frequencies: infinity for a pair that stands still.
+  if (facts.scaling == RopeScaling::llama3 || facts.scaling == RopeScaling::proportional) {
     auto reciprocals = rope_frequencies(facts);
     for (auto& value : reciprocals) value = 1 / value;
     wavelengths = f32_vector(reciprocals);

@@ -110,6 +110,31 @@ TEST_F(OpRequest, TakesTheParametersOfANode) {
   EXPECT_EQ(error_of("sdpa", {{"input.0", q}, {"input.1", k}, {"input.2", k}}, {{"window", -1}}), "plan-invalid");
 }
 
+TEST_F(OpRequest, TakesTheFormsOfGemma4) {
+  const auto heads = counted({2, 4, 3, 8});
+  const auto one = output("select_head", {{"input.0", heads}}, {{"head", 2}});
+  EXPECT_EQ(one.shape(), (Shape{2, 3, 8}));
+  EXPECT_EQ(one.values(), rounded(select_head(to_array(heads), 2)));
+  EXPECT_EQ(error_of("select_head", {{"input.0", heads}}, {{"head", 4}}), "plan-invalid");
+  EXPECT_EQ(error_of("select_head", {{"input.0", heads}}, {{"head", -1}}), "plan-invalid");
+  EXPECT_EQ(error_of("select_head", {{"input.0", one}}), "tensor-layout");
+
+  EXPECT_EQ(output("rms_norm", {{"input.0", heads}}, {{"unscaled", true}}).values(),
+            rounded(rms_norm(to_array(heads), std::vector<double>(8, 1.0), facts_.norm_epsilon)));
+  EXPECT_EQ(error_of("rms_norm", {{"input.0", heads}, {"weight", counted({8})}}, {{"unscaled", true}}), "plan-invalid");
+
+  const auto scalar = counted({1});
+  EXPECT_EQ(output("scale", {{"input.0", heads}, {"weight", scalar}}).values(), rounded(scale(to_array(heads), scalar.at({0}))));
+  EXPECT_EQ(error_of("scale", {{"input.0", heads}, {"weight", scalar}}, {{"factor", 2}}), "plan-invalid");
+  EXPECT_EQ(error_of("scale", {{"input.0", heads}, {"weight", counted({2})}}), "tensor-layout");
+
+  const auto table = counted({97, 48});
+  const auto split = output("embedding", {{"weight", table}}, {{"tokens", {{3, 96}}}, {"heads_out", 4}});
+  EXPECT_EQ(split.shape(), (Shape{1, 4, 2, 12}));
+  EXPECT_EQ(split.values(), rounded(split_heads(embedding(table, {{3, 96}}), 4)));
+  EXPECT_EQ(error_of("embedding", {{"weight", table}}, {{"tokens", {{3}}}, {"heads_out", 5}}), "tensor-layout");
+}
+
 TEST_F(OpRequest, RunsTheOtherOps) {
   const auto x = counted({2, 3, 48});
   EXPECT_EQ(output("add", {{"input.0", x}, {"input.1", x}}).values(), rounded(add(to_array(x), to_array(x))));

@@ -268,7 +268,7 @@ class Auditor {
     auto& audit = entry(item);
     const auto& at = item.output->at;
     CULPRIT_TRY(const auto actual, values(item, *item.output));
-    const auto& facts = model_.facts();
+    const auto facts = facts_of_layer(model_.facts(), item.node->layer);
     const Shape shape = {at.rows(), facts.kv_heads, at.slot.empty() ? 0 : static_cast<std::int64_t>(at.slot.front().size()),
                          facts.head_channels};
     if (actual.shape() != shape) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <random>
 
 #include "audit/bounded.h"
@@ -51,6 +53,75 @@ TEST(audit, legal_arithmetic_raises_nothing) {
           EXPECT_LT(op.vacuous * 8, op.count) << name_of(dtype) << " " << output;
         }
     }
+}
+
+// Layers of two head widths, shared caches and an input for each layer: what is legal raises nothing, and an index that is off by one is
+// found at the node that misuses it.
+class AuditOfSharedLayers : public testing::Test {
+ protected:
+  using Inputs = std::vector<Array>;
+  /// The places whose ops are corrupt when `hand` changes what the node at `output` gets at step 1.
+  std::vector<std::string> corrupt(const std::string& output, const std::function<void(Node&, Inputs&)>& hand) {
+    auto run = small_run(DType::bf16);
+    run.engine = [&](const Node& node, const Inputs& inputs, const NodeContext& context) {
+      auto altered = node;
+      auto given = inputs;
+      if (node.output == output && context.at.position[0][0] > 257) hand(altered, given);
+      return to_tensor(must(evaluate_node(altered, given, context)), DType::bf16);
+    };
+    const auto trace = write_trace(dir_ / "trace", model_, run);
+    ModelWeights weights(model_, DType::bf16);
+    const auto report = must(audit(model_, weights, {&trace}))[0];
+    std::vector<std::string> places;
+    for (const auto& op : report.ops)
+      if (op.judgement == Judgement::corruption) places.push_back(model_.graph().nodes()[static_cast<std::size_t>(op.node)].output);
+    return places;
+  }
+  TestDir dir_;
+  Model model_ = tiny_model(dir_ / "model", 6, find_architecture("gemma4")->tiny());
+};
+
+TEST_F(AuditOfSharedLayers, RaisesNothingOnLegalArithmetic) {
+  for (const auto dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const auto order : {Order::forward, Order::pairwise}) {
+      auto run = small_run(dtype);
+      run.engine = F32Engine(dtype, order, order == Order::forward);
+      const auto trace = write_trace(dir_ / "trace", model_, run);
+      ModelWeights weights(model_, dtype);
+      const auto report = must(audit(model_, weights, {&trace}))[0];
+      EXPECT_EQ(report.ops.size(), 2 * model_.graph().nodes().size());
+      for (const auto& op : report.ops)
+        EXPECT_EQ(op.judgement, Judgement::within)
+            << name_of(dtype) << " " << model_.graph().nodes()[static_cast<std::size_t>(op.node)].output << ": " << op.ratio_max;
+    }
+}
+
+TEST_F(AuditOfSharedLayers, NamesTheNodeThatTakesAnother) {
+  using Places = std::vector<std::string>;
+  EXPECT_EQ(corrupt("", [](Node&, Inputs&) {}), Places{});
+  EXPECT_EQ(corrupt("layers.2.per_layer_input", [](Node& node, Inputs&) { node.head = 3; }), Places{"layers.2.per_layer_input"});
+  EXPECT_EQ(corrupt("layers.4.attn", [](Node& node, Inputs&) { node.window = 2; }), Places{"layers.4.attn"});
+  // A shared layer whose keys and values lag a token behind, as from a cache of its own that was not written.
+  const auto stale = [](Node&, Inputs& inputs) {
+    for (std::size_t i = 1; i < 3; ++i) std::ranges::rotate(inputs[i].values, inputs[i].values.begin() + inputs[i].shape[3]);
+  };
+  EXPECT_EQ(corrupt("layers.5.attn", stale), Places{"layers.5.attn"});
+}
+
+// A pair that stands still is moved by no arithmetic, however little.
+TEST_F(AuditOfSharedLayers, AStillPairIsExact) {
+  auto run = small_run(DType::f32);
+  run.touch = [](const Node& node, int step, const Tensor& result, const Tensor&) {
+    if (node.output != "layers.5.q_rope" || step != 1) return result;
+    auto touched = result.copy();
+    touched.set({1, 2, 0, 11}, result.at({1, 2, 0, 11}) * (1 + 0x1p-22));
+    return touched;
+  };
+  const auto trace = write_trace(dir_ / "trace", model_, run);
+  ModelWeights weights(model_, DType::f32);
+  const auto report = must(audit(model_, weights, {&trace}))[0];
+  EXPECT_EQ(entry(model_, report, 1, "layers.5.q_rope").over, 1);
+  EXPECT_EQ(entry(model_, report, 1, "layers.5.q_rope").worst, (std::vector<std::int64_t>{1, 2, 0, 11}));
 }
 
 TEST(audit, float64_is_bounded_as_float64) {

@@ -53,6 +53,7 @@ std::vector<double> bounds_of(const BoundCall& call) {
     case Op::embedding:
     case Op::cache_write:
     case Op::linear:
+    case Op::select_head:
       break;
   }
   return std::vector<double>(call.value.values.size(), 0.0);  // values are moved, not computed

@@ -43,13 +43,16 @@ class F32Engine {
       case Op::embedding:
       case Op::cache_write:
       case Op::slice:
+      case Op::select_head:
         break;
       case Op::add:
         for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] = f(inputs[0].values[i]) + f(inputs[1].values[i]);
         break;
-      case Op::scale:
-        for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] = f(inputs[0].values[i]) * step(f(node.factor));
+      case Op::scale: {
+        const float factor = node.weight.empty() ? step(f(node.factor)) : f(context.weight.values()[0]);
+        for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] = f(inputs[0].values[i]) * factor;
         break;
+      }
       case Op::softcap:
         for (std::size_t i = 0; i < result.values.size(); ++i) {
           const float cap = step(f(node.factor));
@@ -134,7 +137,7 @@ class F32Engine {
   float step(float x) const { return split_ ? f(round_to(dtype_, x)) : x; }
 
   void rms_norm(const Node& node, const Array& x, const NodeContext& context, Array& out) const {
-    auto weight = context.weight.values();
+    auto weight = node.unscaled ? std::vector<double>(static_cast<std::size_t>(x.shape.back()), 1.0) : context.weight.values();
     if (node.unit_offset)
       for (auto& value : weight) value = step(1 + f(value));
     for (std::size_t start = 0; start < x.values.size(); start += weight.size()) {
@@ -169,7 +172,9 @@ class F32Engine {
     for (std::size_t vector = 0; vector < x.values.size() / channels; ++vector)
       for (std::size_t pair = 0; pair < half; ++pair) {
         const float frequency = std::exp(-std::log(f(facts.base)) * static_cast<float>(pair) / static_cast<float>(half));
-        const float slowed = facts.scaling == RopeScaling::linear ? frequency / f(facts.factor) : frequency;
+        float slowed = facts.scaling == RopeScaling::linear ? frequency / f(facts.factor) : frequency;
+        if (facts.scaling == RopeScaling::proportional)
+          slowed = 2 * static_cast<int>(pair) < facts.rotated ? frequency / f(facts.factor) : 0;
         const float angle = static_cast<float>(context.at.position[vector / tokens / heads][vector % tokens]) * slowed;
         const float cosine = step(std::cos(angle)), sine = step(std::sin(angle));
         const bool halves = facts.pairing == RopePairing::half;

@@ -121,14 +121,21 @@ inline Model tiny_model(const std::filesystem::path& folder, int layers = 2, Fac
   return must(Model::open(folder));
 }
 
-/// What has every op and every parameter of one between them: llama, qwen2 with its biases, gemma3 with a window that cuts off and capped
-/// logits, experts, and a gated delta rule.
+/// What has every op and every parameter of one between them, in any number of layers: llama, qwen2 with its biases, gemma3 with a window
+/// that cuts off and capped logits, gemma4 with its full layers, experts, and a gated delta rule.
 inline std::vector<Facts> facts_of_every_op() {
   auto gemma = find_architecture("gemma3")->tiny();
   gemma.window = 2;
   gemma.full_every = 2;
   gemma.logit_softcap = 3;
-  return {tiny_llama_facts(), find_architecture("qwen2")->tiny(), gemma, find_architecture("qwen3_moe")->tiny(),
+  auto gemma4 = find_architecture("gemma4")->tiny();
+  gemma4.full_every = 1;
+  gemma4.kv_shared_layers = 0;
+  return {tiny_llama_facts(),
+          find_architecture("qwen2")->tiny(),
+          gemma,
+          gemma4,
+          find_architecture("qwen3_moe")->tiny(),
           find_architecture("qwen3_5_moe")->tiny()};
 }
 

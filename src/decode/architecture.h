@@ -48,6 +48,7 @@ struct Architecture {
   std::span<const std::string_view> gguf_others;  // tensors beside the weights that read_gguf takes into account
   /// What only the tensors tell: changes the facts that read_hf read. nullptr: nothing.
   void (*adapt)(const HfTensors&, Facts&) = nullptr;
+  std::string_view hf_wrapper = {};  // model_type of a config that has this one's under text_config, images and sound beside it
 };
 
 [[nodiscard]] std::span<const Architecture* const> architectures();
@@ -59,6 +60,8 @@ struct Architecture {
 
 /// By Hugging Face's model_type; nullptr when there is none.
 [[nodiscard]] const Architecture* find_hf_architecture(std::string_view model_type);
+/// By the model_type of a config around the architecture's; nullptr when there is none.
+[[nodiscard]] const Architecture* find_hf_wrapped(std::string_view model_type);
 
 extern const Architecture kLlama;
 extern const Architecture kMistral;
@@ -68,5 +71,6 @@ extern const Architecture kGemma3;
 extern const Architecture kQwen3Moe;
 extern const Architecture kQwen35;
 extern const Architecture kQwen35Moe;
+extern const Architecture kGemma4;
 
 }  // namespace culprit

@@ -10,17 +10,18 @@
 namespace culprit {
 
 enum class RopePairing { half, interleaved };  // (i, i + d/2), or (2i, 2i + 1)
-enum class RopeScaling { none, linear, llama3 };
+enum class RopeScaling { none, linear, llama3, proportional };
 
 struct RopeFacts {
   int dims = 0;  // rotated channels of a head; the rest pass through
   double base = 10000;
   RopePairing pairing = RopePairing::half;
   RopeScaling scaling = RopeScaling::none;
-  double factor = 1;                 // linear and llama3
+  double factor = 1;                 // linear, llama3 and proportional
   double low_frequency_factor = 1;   // llama3
   double high_frequency_factor = 4;  // llama3
   double original_context = 8192;    // llama3, positions
+  int rotated = 0;                   // proportional: channels in pairs that turn, the first of `dims`; the other pairs stand still
 };
 
 /// A mixture of experts in place of the MLP of some layers.
@@ -65,6 +66,13 @@ struct Facts {
   std::optional<RopeFacts> rope_local;  // of the sliding layers, where it is another one
   std::optional<ExpertFacts> experts;
   std::optional<DeltaFacts> delta;
+  // Gemma 4. "Full" layers are those that see all positions.
+  int full_head_channels = 0;         // of full layers; 0: head_channels
+  int full_kv_heads = 0;              // of full layers; 0: kv_heads
+  bool full_value_is_key = false;     // full layers have no v projection: their values are the keys before norm and rope
+  int kv_shared_layers = 0;           // the last so many layers read the cache of the last layer of their kind before them
+  bool kv_shared_double_mlp = false;  // and their MLP is twice as wide
+  int per_layer_channels = 0;         // input that each layer takes from a second embedding; 0: none
 };
 
 [[nodiscard]] inline double attention_scale(const Facts& facts) {
@@ -80,6 +88,26 @@ struct Facts {
 }
 [[nodiscard]] inline bool is_delta(const Facts& facts, int layer) {
   return facts.delta && (facts.delta->attention_every == 0 || (layer + 1) % facts.delta->attention_every != 0);
+}
+
+/// Whether a layer has no keys and values of its own.
+[[nodiscard]] inline bool shares_kv(const Facts& facts, int layer) { return layer >= facts.layers - facts.kv_shared_layers; }
+/// The layer whose cache a layer reads: its own, or the last of its kind (sliding, full) that does not share; -1 when there is none.
+[[nodiscard]] inline int kv_layer(const Facts& facts, int layer) {
+  if (!shares_kv(facts, layer)) return layer;
+  int source = facts.layers - facts.kv_shared_layers - 1;
+  while (source >= 0 && is_sliding(facts, source) != is_sliding(facts, layer)) --source;
+  return source;
+}
+/// The facts with head_channels, kv_heads and mlp_hidden as this layer has them; those of the model outside of the layers (-1).
+[[nodiscard]] inline Facts facts_of_layer(Facts facts, int layer) {
+  if (layer < 0) return facts;
+  if (!is_sliding(facts, layer)) {
+    if (facts.full_head_channels > 0) facts.head_channels = facts.full_head_channels;
+    if (facts.full_kv_heads > 0) facts.kv_heads = facts.full_kv_heads;
+  }
+  if (facts.kv_shared_double_mlp && shares_kv(facts, layer)) facts.mlp_hidden *= 2;
+  return facts;
 }
 
 }  // namespace culprit

@@ -15,7 +15,10 @@ struct Name {
   std::string_view text;
 };
 constexpr Name<RopePairing> kPairings[] = {{RopePairing::half, "half"}, {RopePairing::interleaved, "interleaved"}};
-constexpr Name<RopeScaling> kScalings[] = {{RopeScaling::none, "none"}, {RopeScaling::linear, "linear"}, {RopeScaling::llama3, "llama3"}};
+constexpr Name<RopeScaling> kScalings[] = {{RopeScaling::none, "none"},
+                                           {RopeScaling::linear, "linear"},
+                                           {RopeScaling::llama3, "llama3"},
+                                           {RopeScaling::proportional, "proportional"}};
 
 template <class Value, std::size_t kCount>
 std::string text_of(const Name<Value> (&names)[kCount], Value value) {
@@ -40,7 +43,8 @@ Json to_json(const RopeFacts& rope) {
               {"factor", hex_float(rope.factor)},
               {"low_frequency_factor", hex_float(rope.low_frequency_factor)},
               {"high_frequency_factor", hex_float(rope.high_frequency_factor)},
-              {"original_context", hex_float(rope.original_context)}};
+              {"original_context", hex_float(rope.original_context)},
+              {"rotated", rope.rotated}};
 }
 
 Result<RopeFacts> rope_from_json(const Json& json, std::string_view what) {
@@ -55,7 +59,8 @@ Result<RopeFacts> rope_from_json(const Json& json, std::string_view what) {
       .required("factor", rope.factor)
       .required("low_frequency_factor", rope.low_frequency_factor)
       .required("high_frequency_factor", rope.high_frequency_factor)
-      .required("original_context", rope.original_context);
+      .required("original_context", rope.original_context)
+      .required("rotated", rope.rotated);
   CULPRIT_CHECK(fields.done());
   CULPRIT_TRY(rope.pairing, parse(kPairings, "pairing", pairing));
   CULPRIT_TRY(rope.scaling, parse(kScalings, "scaling", scaling));
@@ -122,7 +127,13 @@ Json to_json(const Facts& facts) {
               {"rope", to_json(facts.rope)},
               {"rope_local", facts.rope_local ? to_json(*facts.rope_local) : Json()},
               {"experts", facts.experts ? to_json(*facts.experts) : Json()},
-              {"delta", facts.delta ? to_json(*facts.delta) : Json()}};
+              {"delta", facts.delta ? to_json(*facts.delta) : Json()},
+              {"full_head_channels", facts.full_head_channels},
+              {"full_kv_heads", facts.full_kv_heads},
+              {"full_value_is_key", facts.full_value_is_key},
+              {"kv_shared_layers", facts.kv_shared_layers},
+              {"kv_shared_double_mlp", facts.kv_shared_double_mlp},
+              {"per_layer_channels", facts.per_layer_channels}};
 }
 
 Result<Facts> facts_from_json(const Json& json) {
@@ -143,7 +154,13 @@ Result<Facts> facts_from_json(const Json& json) {
       .required("query_pre_attn_scalar", facts.query_pre_attn_scalar)
       .required("window", facts.window)
       .required("full_every", facts.full_every)
-      .required("logit_softcap", facts.logit_softcap);
+      .required("logit_softcap", facts.logit_softcap)
+      .required("full_head_channels", facts.full_head_channels)
+      .required("full_kv_heads", facts.full_kv_heads)
+      .required("full_value_is_key", facts.full_value_is_key)
+      .required("kv_shared_layers", facts.kv_shared_layers)
+      .required("kv_shared_double_mlp", facts.kv_shared_double_mlp)
+      .required("per_layer_channels", facts.per_layer_channels);
   const auto* rope = fields.find("rope");
   const auto* rope_local = fields.find("rope_local");  // null: the same for all layers
   const auto* experts = fields.find("experts");        // null: there are none

@@ -38,6 +38,7 @@ constexpr OpName kNames[] = {
     {Op::delta_decay, "delta_decay"},
     {Op::delta_state, "delta_state"},
     {Op::delta_out, "delta_out"},
+    {Op::select_head, "select_head"},
 };
 constexpr std::size_t kOpCount = std::size(kNames);
 

@@ -38,7 +38,8 @@ enum class Op {
   l2_norm,
   delta_decay,
   delta_state,
-  delta_out
+  delta_out,
+  select_head
 };
 
 [[nodiscard]] std::string_view name_of(Op op);
@@ -46,9 +47,9 @@ enum class Op {
 [[nodiscard]] std::span<const Op> all_ops();
 
 /// One op. Inputs by kind (tap names):
-///   embedding    (token ids of the step) -> [row, token, channel]; weight [vocab, channel]
-///   scale        x -> same shape: x * factor, the factor rounded to the dtype of the run
-///   rms_norm     x or heads -> same shape, over the channels; weight [channel]
+///   embedding    (token ids of the step) -> [row, token, channel], or heads when heads_out > 0; weight [vocab, channel]
+///   scale        x -> same shape: x * factor, the factor rounded to the dtype of the run; with a weight [1]: x * that
+///   rms_norm     x or heads -> same shape, over the channels; weight [channel], or none with unscaled
 ///   linear       x [row, token, in] or heads (merged) -> [row, token, out] or heads when heads_out > 0; weight [out, in], bias [out]
 ///   rope         x heads -> same shape
 ///   cache_write  x heads of this step -> the whole cache after the write, what attention reads
@@ -57,6 +58,7 @@ enum class Op {
 ///   geglu        gate, up -> same shape: gelu(gate) * up, gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
 ///   add          x, y -> same shape
 ///   softcap      x -> same shape: factor * tanh(x / factor), the factor rounded to the dtype of the run
+///   select_head  x heads -> [row, token, channel]: head `head` of them
 ///   slice        x or heads -> channels [begin, begin + channels) of it, split into heads when heads_out > 0
 ///   multiply     x, y -> x's shape: x * y; y has x's shape, or one channel that counts for all
 ///   sigmoid      x -> same shape: 1 / (1 + exp(-x))
@@ -81,7 +83,7 @@ struct Node {
   std::vector<std::string> inputs;  // tap names
   std::string weight;               // canonical weight name ("w." + output), or another's when tied; empty when none
   int layer = -1;                   // -1 outside of the layers
-  int heads_out = 0;                // linear: split the output into heads of equal size
+  int heads_out = 0;                // linear, embedding: split the output into heads of equal size
   std::string bias = {};            // linear: canonical name of its bias; empty when none
   bool unit_offset = false;         // rms_norm: multiplies by weight + 1
   bool rope_local = false;          // rope: of facts.rope_local
@@ -92,6 +94,8 @@ struct Node {
   int experts = 0;                  // route, expert_linear, expert_sum: that a token uses
   bool normalised = false;          // route
   bool precise = false;             // swiglu: in f32 at least, rounded once
+  bool unscaled = false;            // rms_norm: there is no weight
+  int head = 0;                     // select_head
 };
 
 /// The dtype of a node's output in a run of `dtype`: a recurrent state and what decays it are kept in f32 at least.

@@ -18,7 +18,7 @@ TEST(Op, NamesAreUniqueAndParse) {
     EXPECT_TRUE(names.insert(name_of(op)).second);
     EXPECT_EQ(parse_op(name_of(op)).value(), op);
   }
-  EXPECT_EQ(names.size(), static_cast<std::size_t>(Op::delta_out) + 1);  // the last one
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(Op::select_head) + 1);  // the last one
   EXPECT_NE(parse_op("rms_nrom").error().message.find("did you mean rms_norm?"), std::string::npos);
   EXPECT_FALSE(parse_op(""));
 }
@@ -115,6 +115,102 @@ TEST(Gemma3Graph, IsTheListOfTapsInOrder) {
   EXPECT_EQ(graph.find("embed_scaled")->factor, 8);
 }
 
+TEST(Gemma4Graph, IsTheListOfTapsInOrder) {
+  auto facts = find_architecture("gemma4")->tiny();
+  facts.layers = 1;
+  facts.kv_shared_layers = 0;
+  const Graph graph(facts);
+  const char* expected[] = {"embed",
+                            "embed_scaled",
+                            "per_layer_embed",
+                            "per_layer_embed_scaled",
+                            "per_layer_model",
+                            "per_layer_model_scaled",
+                            "per_layer_model_norm",
+                            "per_layer_sum",
+                            "per_layer_inputs",
+                            "layers.0.attn_norm",
+                            "layers.0.q",
+                            "layers.0.k",
+                            "layers.0.v",
+                            "layers.0.q_norm",
+                            "layers.0.k_norm",
+                            "layers.0.v_norm",
+                            "layers.0.q_rope",
+                            "layers.0.k_rope",
+                            "layers.0.k_cache",
+                            "layers.0.v_cache",
+                            "layers.0.attn",
+                            "layers.0.attn_out",
+                            "layers.0.attn_post_norm",
+                            "layers.0.attn_residual",
+                            "layers.0.mlp_norm",
+                            "layers.0.mlp_gate",
+                            "layers.0.mlp_up",
+                            "layers.0.mlp_act",
+                            "layers.0.mlp_down",
+                            "layers.0.mlp_post_norm",
+                            "layers.0.mlp_residual",
+                            "layers.0.per_layer_input",
+                            "layers.0.per_layer_gate",
+                            "layers.0.per_layer_act",
+                            "layers.0.per_layer_out",
+                            "layers.0.per_layer_post_norm",
+                            "layers.0.per_layer_residual",
+                            "layers.0.residual",
+                            "final_norm",
+                            "logits_uncapped",
+                            "logits"};
+  ASSERT_EQ(graph.nodes().size(), std::size(expected));
+  for (std::size_t i = 0; i < std::size(expected); ++i) EXPECT_EQ(graph.nodes()[i].output, expected[i]);
+  EXPECT_EQ(graph.find("layers.0.v_cache")->inputs, (std::vector<std::string>{"layers.0.v_norm"}));
+  EXPECT_EQ(graph.find("layers.0.residual")->weight, "w.layers.0.layer_scalar");
+  EXPECT_EQ(attention_scale(facts), 1);
+}
+
+TEST(Gemma4Graph, LastLayersReadTheCacheOfTheLastOfTheirKind) {
+  const auto facts = find_architecture("gemma4")->tiny();
+  const Graph graph(facts);
+  const int source[] = {0, 1, 2, 1, 1, 2};
+  for (int layer = 0; layer < facts.layers; ++layer) {
+    const auto tap = [](int of, const char* role) { return "layers." + std::to_string(of) + "." + role; };
+    EXPECT_EQ(graph.find(tap(layer, "attn"))->inputs,
+              (std::vector<std::string>{tap(layer, "q_rope"), tap(source[layer], "k_cache"), tap(source[layer], "v_cache")}));
+    for (const char* role : {"k", "v", "k_norm", "v_norm", "k_rope", "k_cache", "v_cache"})
+      EXPECT_EQ(graph.find(tap(layer, role)) != nullptr, layer < 3) << layer << " " << role;
+    EXPECT_EQ(graph.find(tap(layer, "per_layer_input"))->head, layer);
+  }
+  // Shapes follow the layer: full ones have wider heads, those that share a wider MLP.
+  const auto shape_of = [&](const Graph& of, const std::string& name) {
+    for (const auto& weight : model_weights(of))
+      if (weight.canonical == name) return weight.shape;
+    return Shape{};
+  };
+  EXPECT_EQ(shape_of(graph, "w.layers.1.q"), (Shape{48, 48}));
+  EXPECT_EQ(shape_of(graph, "w.layers.2.q"), (Shape{72, 48}));
+  EXPECT_EQ(shape_of(graph, "w.layers.2.k"), (Shape{36, 48}));
+  EXPECT_EQ(shape_of(graph, "w.layers.5.attn_out"), (Shape{48, 72}));
+  EXPECT_EQ(shape_of(graph, "w.layers.5.q_norm"), (Shape{12}));
+  EXPECT_EQ(shape_of(graph, "w.layers.2.mlp_up"), (Shape{80, 48}));
+  EXPECT_EQ(shape_of(graph, "w.layers.3.mlp_up"), (Shape{160, 48}));
+  EXPECT_EQ(shape_of(graph, "w.per_layer_embed"), (Shape{97, 60}));
+
+  // As the 31B: values are the keys before norm and rope, of fewer kv heads; no input for each layer.
+  auto large = facts;
+  large.kv_shared_layers = large.per_layer_channels = 0;
+  large.full_value_is_key = true;
+  large.full_kv_heads = 1;
+  ASSERT_TRUE(check_facts(large));
+  const Graph other(large);
+  EXPECT_EQ(other.find("layers.2.v"), nullptr);
+  EXPECT_NE(other.find("layers.1.v"), nullptr);
+  EXPECT_EQ(other.find("layers.2.v_norm")->inputs, (std::vector<std::string>{"layers.2.k"}));
+  EXPECT_EQ(shape_of(other, "w.layers.2.k"), (Shape{12, 48}));
+  EXPECT_EQ(shape_of(other, "w.layers.1.k"), (Shape{24, 48}));
+  EXPECT_EQ(other.find("per_layer_inputs"), nullptr);
+  EXPECT_EQ(other.find("layers.0.residual")->inputs, (std::vector<std::string>{"layers.0.mlp_residual"}));
+}
+
 TEST(LlamaGraph, NodesReadWhatWasWrittenBeforeThem) {
   const Graph graph(tiny_llama_facts());
   std::set<std::string> written;
@@ -161,6 +257,13 @@ TEST(Facts, SurviveJsonBitByBit) {
                 .high_frequency_factor = 4.3,
                 .original_context = 8191};
   facts.rope_local = facts.rope;
+  facts.rope_local->scaling = RopeScaling::proportional;
+  facts.rope_local->rotated = 4;
+  facts.full_head_channels = 12;
+  facts.full_kv_heads = 1;
+  facts.full_value_is_key = facts.kv_shared_double_mlp = true;
+  facts.kv_shared_layers = 2;
+  facts.per_layer_channels = 10;
   facts.query_pre_attn_scalar = 168.1;
   facts.logit_softcap = 30.1;
   facts.window = 5;
@@ -217,6 +320,20 @@ TEST(CheckFacts, RefusesWhatCannotBeBuilt) {
   EXPECT_TRUE(refused([](Facts& f) { f.logit_softcap = -1; }));
   EXPECT_TRUE(refused([](Facts& f) { f.query_pre_attn_scalar = std::numeric_limits<double>::infinity(); }));
   EXPECT_TRUE(refused([](Facts& f) { f.norm_epsilon = std::numeric_limits<double>::quiet_NaN(); }));
+  EXPECT_TRUE(refused([](Facts& f) { f.rope.scaling = RopeScaling::proportional, f.rope.rotated = 3; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.rope.scaling = RopeScaling::proportional, f.rope.rotated = 10; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.kv_shared_layers = 3; })) << "no layer is left to share";
+  EXPECT_TRUE(refused([](Facts& f) { f.kv_shared_layers = 0x7fffffff; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.kv_shared_layers = -1; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.window = 4, f.full_every = 3, f.kv_shared_layers = 1; })) << "no full layer comes before";
+  EXPECT_TRUE(refused([](Facts& f) { f.window = 4, f.full_every = 1, f.layers = 2, f.kv_shared_layers = 2; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.full_head_channels = 8; })) << "no scale of attention fits both widths";
+  EXPECT_TRUE(refused([](Facts& f) { f.full_head_channels = -8; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.full_head_channels = 6, f.query_pre_attn_scalar = 1; })) << "8 channels rotate";
+  EXPECT_TRUE(refused([](Facts& f) { f.full_kv_heads = 4; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.per_layer_channels = -1; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.per_layer_channels = 0x7fffffff; }));
+  EXPECT_TRUE(refused([](Facts& f) { f.kv_shared_double_mlp = true, f.mlp_hidden = 0x40000000; }));
   EXPECT_TRUE(refused([](Facts& f) {
     f.rope.scaling = RopeScaling::llama3;
     f.rope.high_frequency_factor = f.rope.low_frequency_factor;

@@ -53,18 +53,40 @@ Result<HfConfig> read_hf_config(const std::filesystem::path& folder) {
   return HfConfig(json, file);
 }
 
+bool is_hf_wrapper(const HfConfig& config) {
+  const auto type = config.text("model_type", "");
+  if (!type || find_hf_wrapped(*type) == nullptr) return false;
+  return config.has("text_config") || find_hf_architecture(*type) == nullptr;  // some names are of both
+}
+
+namespace {
+/// The text model's config says everything; what the one around it repeats must agree, since engines take either.
+Result<Facts> read_wrapped(const HfConfig& config, const Architecture& architecture) {
+  CULPRIT_TRY(const auto text, config.object("text_config"));
+  CULPRIT_TRY(const auto type, text.text("model_type", std::string(architecture.hf_type)));
+  if (type != std::string(architecture.hf_type) + "_text") CULPRIT_CHECK(text.expect("model_type", architecture.hf_type));
+  CULPRIT_TRY(auto facts, architecture.read_hf(text));
+  CULPRIT_CHECK(config.expect("vocab_size", facts.vocabulary));
+  CULPRIT_CHECK(config.expect("tie_word_embeddings", facts.tied_head));
+  return facts;
+}
+}  // namespace
+
 Result<Facts> read_hf_facts(const HfConfig& config) {
   CULPRIT_TRY(const auto type, config.text("model_type", ""));
-  const auto* architecture = find_hf_architecture(type);
+  const auto* wrapped = is_hf_wrapper(config) ? find_hf_wrapped(type) : nullptr;
+  const auto* architecture = wrapped != nullptr ? wrapped : find_hf_architecture(type);
   if (architecture == nullptr) {
     std::string known;
-    for (const auto* entry : architectures()) known += (known.empty() ? "" : ", ") + std::string(entry->hf_type);
+    for (const auto* entry : architectures())
+      for (const auto name : {entry->hf_type, entry->hf_wrapper})
+        if (!name.empty()) known += (known.empty() ? "" : ", ") + std::string(name);
     return config.unsupported("model_type", fmt::format("expected one of {}, got {}", known, Json(type).dump().substr(0, 64)));
   }
   // Packed weights of other tools are no MLX weights; MLX repeats its own under this key.
   if (config.has("quantization_config") && !config.has("quantization"))
     return config.unsupported("quantization_config", "expected none, or MLX's quantization beside it");
-  return architecture->read_hf(config);
+  return wrapped != nullptr ? read_wrapped(config, *wrapped) : architecture->read_hf(config);
 }
 
 tl::unexpected<Error> HfTensors::unsupported(const std::string& message) const {
@@ -80,8 +102,9 @@ Result<void> HfTensors::add_file(const std::filesystem::path& path) {
   return {};
 }
 
-Result<HfTensors> HfTensors::open(const std::filesystem::path& folder) {
+Result<HfTensors> HfTensors::open(const std::filesystem::path& folder, bool in_wrapper) {
   HfTensors tensors;
+  tensors.in_wrapper_ = in_wrapper;
   tensors.folder_ = folder;
   std::error_code ignored;
   const auto index = folder / kHfIndexFile;
@@ -105,20 +128,12 @@ Result<HfTensors> HfTensors::open(const std::filesystem::path& folder) {
   return tensors;
 }
 
-std::string HfTensors::actual(const std::string& name) const {
-  constexpr std::string_view kModel = "model.";
-  std::vector<std::string> known = {name, "language_model." + name};
-  if (name.starts_with(kModel)) known.push_back("model.language_model." + name.substr(kModel.size()));
-  const auto found = std::ranges::find_if(known, [&](const auto& candidate) { return contains(candidate); });
-  return found == known.end() ? name : *found;
-}
-
 Result<Weight> HfTensors::stacked(const WeightSpec& spec, const HfConfig& config, std::vector<std::string>& used) const {
   Weight all;
   const auto hole = spec.hf.find('*');
   for (std::int64_t expert = 0; expert < spec.shape[0]; ++expert) {
     auto pattern = spec.hf;
-    const auto name = actual(pattern.replace(hole, 1, std::to_string(expert)));
+    const auto name = spelled(pattern.replace(hole, 1, std::to_string(expert)));
     CULPRIT_TRY(const auto one, weight(name, config));
     if (one.quantized() || one.shape() != Shape(spec.shape.begin() + 1, spec.shape.end()))
       return unsupported(fmt::format("tensor {}: expected one expert's dense weight of shape {}, got {} of shape {}", name,
@@ -138,10 +153,10 @@ Result<Weight> HfTensors::stacked(const WeightSpec& spec, const HfConfig& config
 }
 
 Result<Weight> HfTensors::weight(const WeightSpec& spec, const HfConfig& config, std::vector<std::string>& used) const {
-  const auto whole = spec.mlx.empty() ? std::string() : actual(spec.mlx);
+  const auto whole = spec.mlx.empty() ? std::string() : spelled(spec.mlx);
   const bool has_whole = contains(whole);
   if (!has_whole && spec.hf.find('*') != std::string::npos) return stacked(spec, config, used);
-  const auto name = has_whole ? whole : actual(spec.hf);
+  const auto name = has_whole ? whole : spelled(spec.hf);
   if (!contains(name))
     return unsupported(fmt::format("tensor {}: expected shape {}, but there is no such tensor", name, to_string(spec.shape)));
   CULPRIT_TRY(auto weight, this->weight(name, config));
@@ -161,6 +176,24 @@ Result<Weight> HfTensors::weight(const WeightSpec& spec, const HfConfig& config,
   if (weight.shape() != spec.shape)
     return unsupported(fmt::format("tensor {}: expected shape {}, got {}", name, to_string(spec.shape), to_string(weight.shape())));
   return weight;
+}
+
+std::string HfTensors::spelled(const std::string& name) const {
+  if (!in_wrapper_ || contains(name)) return name;
+  constexpr std::string_view kModel = "model.";
+  if (name.starts_with(kModel))
+    if (auto spelling = "model.language_model." + name.substr(kModel.size()); contains(spelling)) return spelling;
+  auto spelling = "language_model." + name;
+  return contains(spelling) ? spelling : name;
+}
+
+bool HfTensors::is_beside_text(std::string_view name) const {
+  constexpr std::string_view kModel = "model.";
+  if (name.starts_with(kModel)) name.remove_prefix(kModel.size());
+  return in_wrapper_ &&
+         std::ranges::any_of(std::initializer_list<std::string_view>{"vision_tower.", "audio_tower.", "multi_modal_projector.",
+                                                                     "embed_vision.", "embed_audio.", "visual.", "mtp."},
+                             [&](std::string_view part) { return name.starts_with(part); });
 }
 
 std::vector<std::string> quantized_parts(const std::string& name) {

@@ -21,14 +21,21 @@ inline constexpr const char* kHfIndexFile = "model.safetensors.index.json";
 
 /// config.json as it stands. Error ids: file-missing, json-invalid.
 [[nodiscard]] Result<HfConfig> read_hf_config(const std::filesystem::path& folder);
-/// Error ids: model-unsupported, with the key.
+/// Whether the config is of a model of text, images and sound, with the text's own under text_config.
+[[nodiscard]] bool is_hf_wrapper(const HfConfig& config);
+/// Of the text. Error ids: model-unsupported, with the key.
 [[nodiscard]] Result<Facts> read_hf_facts(const HfConfig& config);
 
 /// The tensors of all shards.
 class HfTensors {
  public:
   /// Error ids: file-missing, json-invalid, safetensors-invalid, model-unsupported.
-  [[nodiscard]] static Result<HfTensors> open(const std::filesystem::path& folder);
+  [[nodiscard]] static Result<HfTensors> open(const std::filesystem::path& folder, bool in_wrapper = false);
+  /// What this folder calls a tensor of the text model ("model.norm.weight"). In a wrapper transformers has "model.language_model." for
+  /// "model.", and MLX has "language_model." before it. The name itself when the tensor is not there.
+  [[nodiscard]] std::string spelled(const std::string& name) const;
+  /// Whether a tensor of a wrapper is of its images or sound.
+  [[nodiscard]] bool is_beside_text(std::string_view name) const;
   [[nodiscard]] bool contains(const std::string& name) const { return tensors_.contains(name); }
   [[nodiscard]] const std::map<std::string, Tensor>& all() const { return tensors_; }
   /// The weight of that name: dense in a float dtype, or what MLX's affine quantisation made of it, `.weight` with `.scales` and `.biases`
@@ -37,14 +44,13 @@ class HfTensors {
   /// The weight that `spec` describes, of one tensor or several, whose names are appended to `used`; a model of text inside of another one
   /// may have its names behind a prefix. Error ids: model-unsupported.
   [[nodiscard]] Result<Weight> weight(const WeightSpec& spec, const HfConfig& config, std::vector<std::string>& used) const;
-  /// `name`, or what it is called where the model of text is inside of another one; `name` itself when there is neither.
-  [[nodiscard]] std::string actual(const std::string& name) const;
 
  private:
   [[nodiscard]] Result<Weight> stacked(const WeightSpec& spec, const HfConfig& config, std::vector<std::string>& used) const;
   [[nodiscard]] Result<void> add_file(const std::filesystem::path& path);
   [[nodiscard]] tl::unexpected<Error> unsupported(const std::string& message) const;
   std::filesystem::path folder_;
+  bool in_wrapper_ = false;
   std::map<std::string, Tensor> tensors_;
 };
 

@@ -181,6 +181,18 @@ TEST_P(HfLlama, ReadsRopeInBothSpellings) {
   EXPECT_EQ(facts_with(type)["rope"]["scaling"], "linear");
 }
 
+TEST_P(HfLlama, WritesEveryScalingThatItReads) {
+  auto facts = tiny_llama_facts();
+  facts.rope.factor = 2;
+  facts.rope.rotated = 0;
+  for (const auto scaling : {RopeScaling::linear, RopeScaling::llama3, RopeScaling::proportional}) {
+    facts.rope.scaling = scaling;
+    facts.rope.rotated = scaling == RopeScaling::proportional ? 6 : 0;
+    write(facts);
+    EXPECT_EQ(facts_with(config()), to_json(facts));
+  }
+}
+
 TEST_P(HfLlama, ATiedHeadIsTheEmbedding) {
   write(tiny_llama_facts());
   auto tied = config();
@@ -282,6 +294,115 @@ TEST_P(HfGemma3, ReadsItsWindowsAndBasesInEverySpelling) {
   capped["attn_logit_softcapping"] = nullptr;
   capped["final_logit_softcapping"] = 30;
   EXPECT_EQ(facts_with(capped)["logit_softcap"], hex_float(30));
+}
+
+class HfGemma4 : public HfFolder {};
+INSTANTIATE_TEST_SUITE_P(One, HfGemma4, testing::Values(find_architecture("gemma4")));
+
+TEST_P(HfGemma4, NamesTheKeyThatItCannotFollow) {
+  const auto facts = GetParam()->tiny();
+  write(facts);
+  const auto right = config();
+  const auto refused = [&](const char* key, const Json& value) {
+    auto wrong = right;
+    wrong[key] = value;
+    const auto error = error_with(wrong);
+    EXPECT_EQ(error.id, "model-unsupported") << key << " " << value.dump();
+    EXPECT_NE(error.message.find(key), std::string::npos) << to_string(error);
+  };
+  refused("enable_moe_block", true);
+  refused("vocab_size_per_layer_input", 96);
+  refused("num_kv_shared_layers", 6);
+  refused("use_bidirectional_attention", "all");
+  refused("layer_types", Json(std::vector<std::string>(6, "sliding_attention")));
+  for (const char* kind : {"full_attention", "sliding_attention"}) {
+    auto less = right;
+    less["rope_parameters"].erase(kind);
+    EXPECT_NE(error_with(less).message.find(kind), std::string::npos) << kind;
+  }
+  // Where transformers and mlx_lm have other defaults, absence is no answer.
+  for (const char* key : {"layer_types", "global_head_dim", "num_kv_shared_layers", "use_double_wide_mlp", "hidden_size_per_layer_input",
+                          "rope_parameters"}) {
+    auto less = right;
+    less.erase(key);
+    EXPECT_NE(error_with(less).message.find(key), std::string::npos) << key;
+  }
+  auto odd = right;
+  for (const double share : {0.25, 1.5, -0.5}) {
+    odd["rope_parameters"]["full_attention"]["partial_rotary_factor"] = share;  // 0.25: 3 of 12 channels
+    EXPECT_NE(error_with(odd).message.find("partial_rotary_factor"), std::string::npos) << share;
+  }
+  auto vision = right;
+  vision["use_bidirectional_attention"] = "vision";
+  EXPECT_EQ(facts_with(vision), to_json(facts));
+}
+
+// A model of text, images and sound: the text's config inside, its tensors under other names, those of the rest passed over.
+TEST_P(HfGemma4, ReadsTheTextOfAWrapperInBothSpellings) {
+  const auto facts = GetParam()->tiny();
+  write(facts);
+  const auto text = config();
+  const auto plain = tensors();
+  const auto whole = Model::open(folder()).value();
+  Json wrapper = {{"model_type", "gemma4"}, {"text_config", text}, {"vision_config", {{"hidden_size", 8}}}};
+  for (const std::string spelling : {"model.language_model.", "language_model.model."}) {
+    std::map<std::string, Tensor> renamed;
+    for (const auto& [name, tensor] : plain) renamed[spelling + name.substr(std::string("model.").size())] = tensor;
+    const std::string side = spelling.starts_with("model.") ? "model." : "";
+    renamed[side + "vision_tower.patch_embedder.weight"] = Tensor::zeros(DType::f32, {3});
+    renamed[side + "embed_vision.embedding_projection.weight"] = Tensor::zeros(DType::f32, {3});
+    rewrite(renamed);
+    EXPECT_EQ(facts_with(wrapper), to_json(facts));
+    const auto model = Model::open(folder());
+    ASSERT_TRUE(model) << to_string(model.error());
+    EXPECT_EQ(model->weight_names(), whole.weight_names());
+    EXPECT_EQ(model->checkpoint_name("w.embed"), spelling + "embed_tokens.weight");
+    for (const auto& name : model->weight_names()) EXPECT_EQ(model->weight(name)->hash_f32(), whole.weight(name)->hash_f32()) << name;
+    EXPECT_NE(error_with(text).message.find("embed_tokens"), std::string::npos) << "a text model has no such names";
+    renamed["model.other.weight"] = Tensor::zeros(DType::f32, {3});
+    rewrite(renamed);
+    EXPECT_NE(error_with(wrapper).message.find("model.other.weight"), std::string::npos);
+  }
+  const auto refused = [&](const char* key, const Json& value) {
+    auto wrong = wrapper;
+    wrong[key] = value;
+    EXPECT_NE(error_with(wrong).message.find(key), std::string::npos) << key;
+  };
+  refused("vocab_size", 96);
+  refused("tie_word_embeddings", false);
+  refused("text_config", nullptr);
+  wrapper["text_config"]["model_type"] = "gemma3_text";
+  EXPECT_NE(error_with(wrapper).message.find("model_type"), std::string::npos);
+}
+
+// Published checkpoints hold keys and values of the layers that share as well; engines drop them.
+TEST_P(HfGemma4, PassesOverWhatLayersThatShareDoNotUse) {
+  const auto facts = GetParam()->tiny();
+  write(facts);
+  const auto plain = Model::open(folder()).value();
+  auto more = tensors();
+  for (const char* name : {"k_proj", "v_proj", "k_norm"})
+    more["model.layers.4.self_attn." + std::string(name) + ".weight"] = Tensor::zeros(DType::f32, {3});
+  rewrite(more);
+  const auto model = Model::open(folder());
+  ASSERT_TRUE(model) << to_string(model.error());
+  EXPECT_EQ(model->weight_names(), plain.weight_names());
+  more["model.layers.4.self_attn.o_proj.bias"] = Tensor::zeros(DType::f32, {3});
+  rewrite(more);
+  EXPECT_NE(Model::open(folder()).error().message.find("o_proj.bias"), std::string::npos);
+}
+
+TEST_P(HfGemma4, ReadsTheLargeOnesToo) {
+  auto facts = GetParam()->tiny();
+  facts.kv_shared_layers = facts.per_layer_channels = 0;
+  facts.kv_shared_double_mlp = false;
+  facts.full_value_is_key = true;
+  facts.full_kv_heads = 1;
+  facts.logit_softcap = 0;
+  facts.tied_head = false;
+  facts.rope.factor = 2;
+  write(facts);
+  EXPECT_EQ(facts_with(config()), to_json(facts));
 }
 
 class HfMistral : public HfFolder {};

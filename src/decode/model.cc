@@ -37,28 +37,21 @@ Result<void> check_no_others(const Gguf& file, const Architecture& architecture,
   return {};
 }
 
-/// Of a model that sees and speaks as well, or drafts ahead: no part of decoding text.
-bool is_beside_text(const std::string& name) {
-  for (const std::string_view prefix : {"model.visual.", "vision_tower.", "mtp.", "model.mtp.", "language_model.mtp."})
-    if (name.starts_with(prefix)) return true;
-  return false;
-}
-
 /// Old checkpoints hold what rope_theta says as a table as well. A head beside a tied embedding must be the embedding, or engines differ in
 /// which of them they take.
 Result<void> check_no_others(const HfTensors& file, const HfConfig& config, const Facts& facts, std::set<std::string> known,
                              const std::filesystem::path& path) {
-  const std::string head = file.actual("lm_head.weight");
+  const std::string head = file.spelled("lm_head.weight");
   if (facts.tied_head && file.contains(head)) {
     CULPRIT_TRY(const auto weight, file.weight(head, config));
-    CULPRIT_TRY(const auto embedding, file.weight(file.actual("model.embed_tokens.weight"), config));
+    CULPRIT_TRY(const auto embedding, file.weight(file.spelled("model.embed_tokens.weight"), config));
     if (weight.shape() != embedding.shape() || weight.hash_f32() != embedding.hash_f32())
       return config.unsupported("tie_word_embeddings", fmt::format("the head is tied, but {} is not the embedding", head));
     known.insert(head);
     for (const auto& part : quantized_parts(head)) known.insert(part);
   }
   for (const auto& [name, tensor] : file.all())
-    if (!known.contains(name) && !name.ends_with(".rotary_emb.inv_freq") && !is_beside_text(name))
+    if (!known.contains(name) && !name.ends_with(".rotary_emb.inv_freq") && !file.is_beside_text(name))
       return no_place(name, facts.architecture, path);
   return {};
 }
@@ -115,7 +108,7 @@ Result<Model> Model::open_gguf(const std::filesystem::path& path) {
 Result<Model> Model::open_hf(const std::filesystem::path& path) {
   CULPRIT_TRY(const auto config, read_hf_config(path));
   CULPRIT_TRY(auto facts, read_hf_facts(config));
-  CULPRIT_TRY(const auto file, HfTensors::open(path));
+  CULPRIT_TRY(const auto file, HfTensors::open(path, is_hf_wrapper(config)));
   if (static_cast<std::size_t>(facts.layers) > file.all().size())
     return config.unsupported("num_hidden_layers", fmt::format("{} layers, but there are {} tensors", facts.layers, file.all().size()));
   if (const auto* architecture = find_architecture(facts.architecture); architecture != nullptr && architecture->adapt != nullptr)
@@ -136,6 +129,10 @@ Result<Model> Model::open_hf(const std::filesystem::path& path) {
     if (spec.parts > 1 && used[0] != spec.mlx) name += fmt::format(" (part {} of {})", spec.part + 1, spec.parts);
     model.checkpoint_names_.emplace(std::move(spec.canonical), std::move(name));
     known.insert(used.begin(), used.end());
+  }
+  for (const auto& unused : unused_hf_weights(*model.graph_)) {
+    known.insert(file.spelled(unused));
+    for (auto& part : quantized_parts(file.spelled(unused))) known.insert(std::move(part));
   }
   CULPRIT_CHECK(check_no_others(file, config, model.facts(), std::move(known), path));
   model.weights_ = std::make_shared<const std::map<std::string, Weight>>(std::move(weights));

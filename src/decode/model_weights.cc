@@ -29,7 +29,7 @@ std::vector<WeightSpec> model_weights(const Graph& graph) {
       specs.push_back({.canonical = *canonical,
                        .gguf = with_layer(entry->gguf, node.layer),
                        .hf = with_layer(entry->hf, node.layer),
-                       .shape = entry->shape(graph.facts()),
+                       .shape = entry->shape(facts_of_layer(graph.facts(), node.layer)),
                        .mlx = with_layer(entry->mlx, node.layer),
                        .part = entry->part,
                        .parts = entry->parts,
@@ -38,6 +38,15 @@ std::vector<WeightSpec> model_weights(const Graph& graph) {
                        .unit_offset = node.unit_offset});
     }
   return specs;
+}
+
+std::vector<std::string> unused_hf_weights(const Graph& graph) {
+  const auto& facts = graph.facts();
+  std::vector<std::string> names;
+  for (int layer = facts.layers - facts.kv_shared_layers; layer < facts.layers; ++layer)
+    for (const auto& entry : find_architecture(facts.architecture)->weights)
+      if (entry.role == "k" || entry.role == "v" || entry.role == "k_norm") names.push_back(with_layer(entry.hf, layer));
+  return names;
 }
 
 }  // namespace culprit

@@ -23,4 +23,8 @@ struct WeightSpec {
 /// In graph order, each once.
 [[nodiscard]] std::vector<WeightSpec> model_weights(const Graph& graph);
 
+/// Hugging Face names of tensors that checkpoints may hold though no node reads them: the keys' and values' of layers that share those of
+/// others.
+[[nodiscard]] std::vector<std::string> unused_hf_weights(const Graph& graph);
+
 }  // namespace culprit

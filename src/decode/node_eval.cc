@@ -44,6 +44,7 @@ std::size_t inputs_of(Op op) {
     case Op::causal_conv:
     case Op::l2_norm:
     case Op::delta_decay:
+    case Op::select_head:
       return 1;
   }
   return 0;
@@ -72,10 +73,31 @@ Result<Array> evaluate_embedding(const Node& node, const NodeContext& context) {
     for (const int token : row)
       if (token < 0 || token >= context.weight.dim(0))
         return fail("tokens-invalid", fmt::format("expected a token below {}, got {}", context.weight.dim(0), token), node.output);
-  return embedding(context.weight.contiguous(), context.tokens);
+  const auto channels = context.weight.dim(1);
+  if (node.heads_out > 0 && channels % node.heads_out != 0)
+    return misfit(node, fmt::format("{} channels are not {} heads", channels, node.heads_out));
+  auto result = embedding(context.weight.contiguous(), context.tokens);
+  return node.heads_out > 0 ? split_heads(result, node.heads_out) : result;
+}
+
+Result<Array> evaluate_scale(const Node& node, const Array& x, const NodeContext& context) {
+  if (node.weight.empty()) return scale(x, round_to(context.dtype, node.factor));
+  CULPRIT_CHECK(check_weight(node, context.weight, 1));
+  if (context.weight.dim(0) != 1) return misfit(node, fmt::format("expected a weight [1], got {}", to_string(context.weight.shape())));
+  return scale(x, context.weight.values()[0]);
+}
+
+Result<Array> evaluate_select_head(const Node& node, const Array& x) {
+  if (x.shape.size() != 4 || node.head < 0 || node.head >= x.shape[1])
+    return misfit(node, fmt::format("there is no head {} in {}", node.head, to_string(x.shape)));
+  return select_head(x, node.head);
 }
 
 Result<Array> evaluate_rms_norm(const Node& node, const Array& x, const NodeContext& context) {
+  if (node.unscaled) {
+    if (x.shape.empty()) return misfit(node, "expected channels");
+    return rms_norm(x, std::vector<double>(static_cast<std::size_t>(x.shape.back()), 1.0), context.facts->norm_epsilon);
+  }
   CULPRIT_CHECK(check_weight(node, context.weight, 1));
   if (x.shape.empty() || x.shape.back() != context.weight.dim(0))
     return misfit(node, fmt::format("x {} does not fit weight {}", to_string(x.shape), to_string(context.weight.shape())));
@@ -313,7 +335,7 @@ Result<Array> evaluate_node(const Node& node, const std::vector<Array>& inputs, 
     case Op::sdpa:
       return evaluate_sdpa(node, inputs[0], inputs[1], inputs[2], context);
     case Op::scale:
-      return scale(inputs[0], round_to(context.dtype, node.factor));
+      return evaluate_scale(node, inputs[0], context);
     case Op::softcap:
       return softcap(inputs[0], round_to(context.dtype, node.factor));
     case Op::slice:
@@ -340,6 +362,8 @@ Result<Array> evaluate_node(const Node& node, const std::vector<Array>& inputs, 
       return evaluate_delta_state(node, inputs, context);
     case Op::delta_out:
       return evaluate_delta_out(node, inputs[0], inputs[1]);
+    case Op::select_head:
+      return evaluate_select_head(node, inputs[0]);
     case Op::swiglu:
     case Op::geglu:
     case Op::add:

@@ -316,6 +316,12 @@ TEST_P(TinyArchitecture, EveryWeightAndParameterMatters) {
     EXPECT_TRUE(changed([](Facts& f) { f.delta->key_heads *= 3; }));
     EXPECT_TRUE(changed([](Facts& f) { f.delta->kernel -= 1; }));
   }
+  if (facts.rope.rotated > 0) {
+    EXPECT_TRUE(changed([](Facts& f) { f.rope.rotated -= 2; }));
+  }
+  if (facts.kv_shared_layers > 0) {
+    EXPECT_TRUE(changed([](Facts& f) { f.kv_shared_layers -= 1; }));
+  }
 }
 INSTANTIATE_TEST_SUITE_P(All, TinyArchitecture, testing::ValuesIn(architectures().begin(), architectures().end()),
                          [](const auto& chosen) { return std::string(chosen.param->name); });
@@ -341,6 +347,48 @@ TEST(EvaluateNode, AddsABiasAndRoundsConstantsToTheDtype) {
   EXPECT_EQ(evaluate_node(scaled, {{{1}, {2}}}, context)->values[0], 2 * std::sqrt(640.0));
   context.dtype = DType::bf16;
   EXPECT_EQ(evaluate_node(scaled, {{{1}, {2}}}, context)->values[0], 50.5);
+}
+
+TEST(EvaluateNode, TakesTheFormsOfGemma4) {
+  const auto facts = tiny_llama_facts();
+  NodeContext context;
+  context.facts = &facts;
+  context.dtype = DType::bf16;
+  const Array x{{1, 2, 1, 2}, {3, 4, 6, 8}};
+  // A norm without a weight; a learned scalar is taken as it is, whatever the dtype of constants.
+  const Node norm{.op = Op::rms_norm, .output = "v_norm", .inputs = {"v"}, .weight = {}, .unscaled = true};
+  const auto normed = evaluate_node(norm, {x}, context);
+  ASSERT_TRUE(normed) << to_string(normed.error());
+  for (std::size_t i = 0; i < 4; ++i) {
+    const double root = std::sqrt((i < 2 ? 12.5 : 50) + facts.norm_epsilon);
+    EXPECT_NEAR(normed->values[i], x.values[i] / root, 4 * rounding_of(DType::f64).unit);
+  }
+  Node scalar{.op = Op::scale, .output = "residual", .inputs = {"x"}, .weight = "w"};
+  context.weight = Tensor::from_values(DType::f32, {1}, std::vector<double>{0.1});
+  EXPECT_EQ(evaluate_node(scalar, {x}, context)->values[0], 3 * static_cast<double>(0.1F));
+  context.weight = Tensor::zeros(DType::f32, {2});
+  EXPECT_EQ(evaluate_node(scalar, {x}, context).error().id, "tensor-layout");
+  context.weight = {};
+  EXPECT_EQ(evaluate_node(scalar, {x}, context).error().id, "tensor-layout");
+
+  context.tokens = {{1, 0}};
+  context.weight = Tensor::from_values(DType::f32, {2, 4}, std::vector<double>{0, 1, 2, 3, 10, 11, 12, 13});
+  Node table{.op = Op::embedding, .output = "per_layer_embed", .inputs = {}, .weight = "w", .heads_out = 2};
+  const auto heads = evaluate_node(table, {}, context);
+  ASSERT_TRUE(heads) << to_string(heads.error());
+  EXPECT_EQ(heads->shape, (Shape{1, 2, 2, 2}));
+  EXPECT_EQ(heads->values, (std::vector<double>{10, 11, 0, 1, 12, 13, 2, 3}));
+  Node select{.op = Op::select_head, .output = "per_layer_input", .inputs = {"per_layer_inputs"}, .weight = {}, .head = 1};
+  const auto one = evaluate_node(select, {*heads}, context);
+  ASSERT_TRUE(one) << to_string(one.error());
+  EXPECT_EQ(one->shape, (Shape{1, 2, 2}));
+  EXPECT_EQ(one->values, (std::vector<double>{12, 13, 2, 3}));
+  select.head = 2;
+  EXPECT_EQ(evaluate_node(select, {*heads}, context).error().id, "tensor-layout");
+  select.head = 0;
+  EXPECT_EQ(evaluate_node(select, {*one}, context).error().id, "tensor-layout");
+  table.heads_out = 3;
+  EXPECT_EQ(evaluate_node(table, {}, context).error().id, "tensor-layout");
 }
 
 TEST(EvaluateNode, RefusesShapesThatDoNotFit) {

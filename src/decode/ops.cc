@@ -101,6 +101,8 @@ std::vector<double> rope_frequencies(const RopeFacts& facts) {
     double& frequency = frequencies[i];
     frequency = plain;
     if (facts.scaling == RopeScaling::linear) frequency = plain / facts.factor;
+    // As in `_compute_proportional_rope_parameters` of transformers: exponents are fractions of all channels, and the last pairs stand still.
+    if (facts.scaling == RopeScaling::proportional) frequency = 2 * static_cast<int>(i) < facts.rotated ? plain / facts.factor : 0;
     if (facts.scaling == RopeScaling::llama3) {
       // As in `apply_scaling` of Meta's llama-models (Llama 3.1): long waves are slowed by the factor, short ones kept, and between the two
       // limits the share of the kept one falls linearly with the number of waves in the original context.
@@ -272,6 +274,18 @@ std::vector<std::uint8_t> padding_tokens(const Coordinates& at) {
       padding.push_back(is_live ? 0 : 1);
     }
   return padding;
+}
+
+Array select_head(const Array& x, int head) {
+  assert(x.shape.size() == 4 && 0 <= head && head < x.shape[1]);
+  const auto block = x.shape[2] * x.shape[3];  // of one head
+  Array result{{x.shape[0], x.shape[2], x.shape[3]}, {}};
+  result.values.reserve(static_cast<std::size_t>(x.shape[0] * block));
+  for (std::int64_t row = 0; row < x.shape[0]; ++row) {
+    const auto begin = x.values.begin() + (row * x.shape[1] + head) * block;
+    result.values.insert(result.values.end(), begin, begin + block);
+  }
+  return result;
 }
 
 Array split_heads(const Array& x, int heads) {

@@ -58,6 +58,8 @@ void linear(std::span<const double> x, std::int64_t n, const Tensor& weight, std
 /// gelu(gate) * up, gelu in its tanh form (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016, section 2).
 [[nodiscard]] Array geglu(const Array& gate, const Array& up);
 [[nodiscard]] Array add(const Array& x, const Array& y);
+/// x [row, head, token, channel] -> [row, token, channel], the values of one head.
+[[nodiscard]] Array select_head(const Array& x, int head);
 /// cap * tanh(x / cap).
 [[nodiscard]] Array softcap(const Array& x, double cap);
 

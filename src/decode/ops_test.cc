@@ -163,6 +163,21 @@ TEST(RopeFrequencies, LinearScalingDividesThem) {
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(scaled[i], plain[i] / 4);
 }
 
+TEST(RopeFrequencies, ProportionalLetsTheLastPairsStandStill) {
+  auto facts = rope_facts(RopePairing::half, 64);
+  const auto plain = rope_frequencies(facts);
+  facts.scaling = RopeScaling::proportional;
+  facts.factor = 2;
+  facts.rotated = 16;
+  const auto actual = rope_frequencies(facts);
+  ASSERT_EQ(actual.size(), plain.size());
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(actual[i], i < 8 ? plain[i] / 2 : 0) << i;
+  // A still pair passes through at any position; pairs are still (i, i + dims / 2).
+  const auto x = random_array({1, 1, 1, 64}, 16);
+  const auto y = rope(x, facts, {{4099}});
+  for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(y.values[i] == x.values[i], i % 32 >= 8) << i;
+}
+
 // Values of Llama 3.1 8B (base 500000, 128 channels, factor 8), computed with the published wavelength form in another language.
 TEST(RopeFrequencies, Llama3IsThePublishedFormula) {
   RopeFacts facts;
@@ -349,6 +364,16 @@ TEST(Heads, SplitAndMergeAreInverse) {
   const auto merged = merge_heads(split);
   EXPECT_EQ(merged.shape, x.shape);
   EXPECT_EQ(merged.values, x.values);
+}
+
+TEST(Heads, OneIsSelected) {
+  const auto x = random_array({2, 4, 3, 5}, 17);
+  const auto y = select_head(x, 2);
+  EXPECT_EQ(y.shape, (Shape{2, 3, 5}));
+  for (std::int64_t row = 0; row < 2; ++row)
+    for (std::int64_t token = 0; token < 3; ++token)
+      for (std::int64_t c = 0; c < 5; ++c)
+        EXPECT_EQ(y.values[static_cast<std::size_t>((row * 3 + token) * 5 + c)], at(x, row, 2, token, c));
 }
 
 TEST(Arrays, GoToTensorsAndBack) {

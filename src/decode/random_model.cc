@@ -86,7 +86,7 @@ Facts small_facts(Facts tiny) {
   facts.head_channels *= 4;
   facts.mlp_hidden = 688;
   facts.vocabulary = 2048;
-  facts.query_pre_attn_scalar *= 4;
+  if (facts.query_pre_attn_scalar != 1) facts.query_pre_attn_scalar *= 4;  // 1: scores are not scaled
   if (facts.window > 0) facts.window = 64;
   facts.rope.dims *= 4;
   if (facts.rope_local) facts.rope_local->dims *= 4;
@@ -100,6 +100,9 @@ Facts small_facts(Facts tiny) {
     facts.delta->key_channels *= 4;
     facts.delta->value_channels *= 4;
   }
+  facts.rope.rotated *= 4;
+  facts.full_head_channels *= 4;
+  facts.per_layer_channels *= 4;
   return tiny;
 }
 
@@ -114,7 +117,8 @@ Result<void> make_folder(const std::filesystem::path& folder) {
 }
 
 Tensor weight_of(const WeightSpec& weight, const RandomModel& spec) {
-  return random_weight(weight, spec.seed, weight.canonical == "w.embed" && !spec.facts.tied_head);
+  return random_weight(weight, spec.seed,
+                       (weight.canonical == "w.embed" && !spec.facts.tied_head) || weight.canonical == "w.per_layer_embed");
 }
 
 /// A weight as Hugging Face's checkpoints have it: one tensor for each expert, or two weights behind each other in one.

@@ -1,5 +1,5 @@
 # A random model of each architecture, read again; a run of it has every op inside its bound.
-for arch in llama mistral qwen2 qwen3 gemma3; do
+for arch in llama mistral qwen2 qwen3 gemma3 gemma4; do
   $CULPRIT model make $arch --out $arch
   $CULPRIT model info $arch --tensors >info.txt; awk '/^kind|^ops|architecture|norm_unit_offset|tied_head|window|full_every/ {print $1, $2}' info.txt
   awk '/layers\.1\..*(q_proj|q_norm|post_attention)/ {print}' info.txt

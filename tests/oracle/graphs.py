@@ -14,6 +14,7 @@ rotated one position late (fault F05) must lie far outside.
 """
 import argparse
 import array
+import fnmatch
 import json
 import pathlib
 import shutil
@@ -27,7 +28,8 @@ STEPS_AROUND_A_SUM = 16
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 DECODERS = {"mlx_lm": "mlx_lm_logits.py", "transformers": "torch_logits.py"}
-CASES = {  # architecture, and what its config has instead
+# Architecture, what its config has instead, how many rows of which tensors stay, and the config around it.
+CASES = {
     "llama": ("llama", {}),
     "llama_linear_rope": ("llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
     "llama_llama3_rope": ("llama", {"rope_scaling": LLAMA3}),
@@ -40,6 +42,13 @@ CASES = {  # architecture, and what its config has instead
     "qwen3_moe": ("qwen3_moe", {}),
     "qwen3_5": ("qwen3_5", {}),
     "qwen3_5_moe": ("qwen3_5_moe", {}),
+    "qwen3_5_wrapper": ("qwen3_5", {}, {}, {"model_type": "qwen3_5", "vocab_size": 97}),
+    "gemma4": ("gemma4", {}),
+    # As the 31B: full layers take their keys for values, of one kv head, and no layer has an input of its own.
+    "gemma4_k_eq_v": ("gemma4", {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0},
+                      {"*.2.self_attn.k_proj.weight": 12, "*.2.self_attn.v_proj.weight": 0, "*per_layer*": 0}),
+    # As the text of a model of images and sound.
+    "gemma4_wrapper": ("gemma4", {}, {}, {"model_type": "gemma4", "vocab_size": 97}),
 }
 
 
@@ -51,14 +60,45 @@ def floats(data, dtype):
     return values
 
 
+def read_tensors(file):
+    """The header of a safetensors file, and its tensors' bytes one after the other."""
+    data = file.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8:8 + length]), data[8 + length:]
+
+
+def rewrite_tensors(file, rows, prefix):
+    """Cuts tensors to their first rows, where those of which none are left go, and puts `prefix` in the place of "model."."""
+    header, data = read_tensors(file)
+    kept, parts, end = {"__metadata__": header.pop("__metadata__")}, [], 0
+    for name, entry in header.items():
+        begin, size = entry["data_offsets"][0], entry["data_offsets"][1] - entry["data_offsets"][0]
+        left = next((n for pattern, n in rows.items() if fnmatch.fnmatch(name, pattern)), entry["shape"][0])
+        size = size // entry["shape"][0] * left
+        if left == 0:
+            continue
+        kept[name.replace("model.", prefix, 1)] = {"dtype": entry["dtype"], "shape": [left] + entry["shape"][1:], "data_offsets": [end, end + size]}
+        parts.append(data[begin:begin + size])
+        end += size
+    text = json.dumps(kept).encode()
+    text += b" " * (-len(text) % 8)
+    file.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+
+
+def longest_sum(config):
+    """Terms of the longest sum of the model: the widest linear op, or the cached tokens."""
+    heads = config["num_attention_heads"] * max(config["head_dim"], config.get("global_head_dim", 0))
+    mlp = config["intermediate_size"] * (2 if config.get("use_double_wide_mlp", False) else 1)
+    delta = config.get("linear_num_value_heads", 0) * config.get("linear_value_head_dim", 0)
+    return max(config["hidden_size"], mlp, heads, delta, config.get("num_experts", 0), len(TOKENS))
+
+
 def recorded_logits(trace):
     values = []
     for step in range(len(CHUNKS)):
-        data = (trace / f"step-{step:06}.safetensors").read_bytes()
-        length = struct.unpack("<Q", data[:8])[0]
-        entry = json.loads(data[8:8 + length])["logits"]
-        begin, end = entry["data_offsets"]
-        values += floats(data[8 + length + begin:8 + length + end], entry["dtype"])
+        header, data = read_tensors(trace / f"step-{step:06}.safetensors")
+        begin, end = header["logits"]["data_offsets"]
+        values += floats(data[begin:end], header["logits"]["dtype"])
     return values
 
 
@@ -88,7 +128,7 @@ def main():
     parser.add_argument("--work", required=True, type=pathlib.Path)
     parser.add_argument("--engine", default="mlx_lm", choices=DECODERS)
     arguments = parser.parse_args()
-    architecture, edits = CASES[arguments.case]
+    architecture, edits, rows, wrapper = (CASES[arguments.case] + ({}, {}))[:4]
     arguments.work.mkdir(parents=True, exist_ok=True)
 
     model = arguments.work / arguments.case / "model"
@@ -96,15 +136,15 @@ def main():
                    stdout=subprocess.DEVNULL)
     config = json.loads((model / "config.json").read_text())
     config.update(edits)
-    (model / "config.json").write_text(json.dumps(config, indent=1))
+    (model / "config.json").write_text(json.dumps({**wrapper, "text_config": config} if wrapper else config, indent=1))
+    if rows or wrapper:
+        rewrite_tensors(model / "model.safetensors", rows, "model.language_model." if wrapper else "model.")
 
     exact = reference(arguments, model, "exact", "--dtype", "f64")
     once = distance(exact, reference(arguments, model, "once", "--dtype", "f32"))
     reversed_sums = distance(exact, reference(arguments, model, "reversed", "--dtype", "f32", "--variant", "linear=reversed"))
     noise = max(once, reversed_sums)
-    longest_sum = max(config["hidden_size"], config["intermediate_size"], config["num_attention_heads"] * config["head_dim"], len(TOKENS),
-                      config.get("linear_num_value_heads", 0) * config.get("linear_value_head_dim", 0), config.get("num_experts", 0))
-    bound = (longest_sum + STEPS_AROUND_A_SUM) * noise
+    bound = (longest_sum(config) + STEPS_AROUND_A_SUM) * noise
 
     out = arguments.work / arguments.case / "logits.f32"
     subprocess.run([sys.executable, pathlib.Path(__file__).parent / DECODERS[arguments.engine], model, out, comma(CHUNKS), comma(TOKENS)], check=True)

@@ -17,7 +17,7 @@ struct BoundCall {
   Units units;
 };
 
-// Each gives bounds in the order of call.value. embedding and cache_write move values: their bound is 0, and needs no function. Linear ops
+// Each gives bounds in the order of call.value. embedding, cache_write and select_head move values: their bound is 0, and needs no function. Linear ops
 // are done in bulk: audit/ops/linear.h.
 [[nodiscard]] std::vector<double> scale_bounds(const BoundCall& call);
 [[nodiscard]] std::vector<double> rms_norm_bounds(const BoundCall& call);

@@ -7,7 +7,7 @@ namespace {
 
 // Relative error of one inverse frequency, f = exp(-a) with a = ln(base) i / half: the exponent is known to 2 v relative (its logarithm and
 // its quotient), which is 2 a v absolute and so relative in f; exp adds 2 v, the product with the position v, and v is spare. Scaling
-// divides once more (linear), or interpolates (llama3): there f' = (1 - s) f / factor + s f with s = (context f / 2 pi - low) / (high -
+// divides once more (linear, proportional), or interpolates (llama3): there f' = (1 - s) f / factor + s f with s = (context f / 2 pi - low) / (high -
 // low), so an error of f moves s by at most high / (high - low) of it, and f' >= f / factor magnifies that by (factor - 1).
 double angle_error(const RopeFacts& facts, int pair, double step) {
   const double exponent = std::log(facts.base) * pair / (facts.dims / 2);
@@ -16,6 +16,7 @@ double angle_error(const RopeFacts& facts, int pair, double step) {
     case RopeScaling::none:
       return plain * step;
     case RopeScaling::linear:
+    case RopeScaling::proportional:
       return (plain + 1) * step;
     case RopeScaling::llama3: {
       const double turns = facts.original_context * std::exp(-exponent) / (2 * 3.14159265358979323846);
@@ -35,7 +36,7 @@ double angle_error(const RopeFacts& facts, int pair, double step) {
 // y = p cos t - q sin t (and q cos t + p sin t) with t = position * f. Positions are the plan's and exact: an engine that rounds a
 // position misuses an index, which no bound excuses. The angle errs by |t| times the above; cos and sin add 1.3 v each on the engines
 // measured, with 4 v allowed. cos and sin, the two products, and the sum are rounded to the dtype; each may be subnormal. Channels that are
-// not rotated pass through unchanged.
+// not rotated pass through unchanged, and so do pairs whose frequency is 0: p * 1 - q * 0 is p in any arithmetic.
 std::vector<double> rope_bounds(const BoundCall& call) {
   const auto& units = call.units;
   const auto& facts = rope_of(call.node, *call.context.facts);
@@ -54,6 +55,7 @@ std::vector<double> rope_bounds(const BoundCall& call) {
     for (std::int64_t token = 0; token < tokens; ++token) {
       const auto position = static_cast<double>(call.context.at.position[static_cast<std::size_t>(row)][static_cast<std::size_t>(token)]);
       for (int pair = 0; pair < half; ++pair) {
+        if (frequencies[static_cast<std::size_t>(pair)] == 0) continue;
         const double angle = position * frequencies[static_cast<std::size_t>(pair)];
         const double cosine = std::abs(std::cos(angle)), sine = std::abs(std::sin(angle));
         const double turned = std::abs(angle) * errors[static_cast<std::size_t>(pair)] + 4 * step;

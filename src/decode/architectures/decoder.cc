@@ -23,6 +23,7 @@ class Builder {
       plain(Op::scale, "embed_scaled", {"embed"}).factor = std::sqrt(static_cast<double>(facts_.hidden));
       residual = "embed_scaled";
     }
+    if (facts_.per_layer_channels > 0) per_layer_inputs(residual);
     for (layer_ = 0; layer_ < facts_.layers; ++layer_) residual = block(residual);
     layer_ = -1;
     norm("final_norm", residual);
@@ -33,8 +34,9 @@ class Builder {
   }
 
  private:
-  [[nodiscard]] std::string tap(std::string_view role) const {
-    return layer_ < 0 ? std::string(role) : fmt::format("layers.{}.{}", layer_, role);
+  [[nodiscard]] std::string tap(std::string_view role) const { return tap(role, layer_); }
+  static std::string tap(std::string_view role, int layer) {
+    return layer < 0 ? std::string(role) : fmt::format("layers.{}.{}", layer, role);
   }
   Node& plain(Op op, std::string_view role, std::vector<std::string> inputs) {
     nodes_.push_back({.op = op, .output = tap(role), .inputs = std::move(inputs), .weight = {}, .layer = layer_});
@@ -59,6 +61,68 @@ class Builder {
     return tap(role);
   }
 
+  /// What the layers take from a second embedding, head i for layer i: the token's own, and a projection of the first embedding.
+  void per_layer_inputs(const std::string& embedded) {
+    const auto channels = static_cast<double>(facts_.per_layer_channels);
+    weighted(Op::embedding, "per_layer_embed").heads_out = facts_.layers;
+    plain(Op::scale, "per_layer_embed_scaled", {"per_layer_embed"}).factor = std::sqrt(channels);
+    weighted(Op::linear, "per_layer_model", embedded).heads_out = facts_.layers;
+    plain(Op::scale, "per_layer_model_scaled", {"per_layer_model"}).factor = 1 / std::sqrt(static_cast<double>(facts_.hidden));
+    norm("per_layer_model_norm", "per_layer_model_scaled");
+    plain(Op::add, "per_layer_sum", {"per_layer_model_norm", "per_layer_embed_scaled"});
+    plain(Op::scale, "per_layer_inputs", {"per_layer_sum"}).factor = std::sqrt(0.5);
+  }
+
+  /// One block; returns its residual.
+  std::string block(const std::string& residual) {
+    norm("attn_norm", residual);
+    const auto mixed = is_delta(facts_, layer_) ? gated_delta() : attention();
+    plain(Op::add, "attn_residual", {residual, mixed});
+    norm("mlp_norm", tap("attn_residual"));
+    const auto branch = has_experts(facts_, layer_) ? experts() : mlp("mlp");
+    const bool ends_here = !options_.layer_scalar && facts_.per_layer_channels == 0;
+    plain(Op::add, ends_here ? "residual" : "mlp_residual", {tap("attn_residual"), post_norm(branch, "mlp_post_norm")});
+    if (!ends_here) block_end();
+    return tap("residual");
+  }
+
+  /// From attn_norm to what is added to the residual. A layer that shares keys and values has only queries.
+  std::string attention() {
+    const bool sliding = is_sliding(facts_, layer_);
+    const int source = kv_layer(facts_, layer_);
+    const int kv_heads = facts_of_layer(facts_, layer_).kv_heads;
+    const bool own = source == layer_, value_is_key = !sliding && facts_.full_value_is_key;
+    queries();
+    if (own) projection("k", kv_heads);
+    if (own && !value_is_key) projection("v", kv_heads);
+    if (options_.qk_norm) norm("q_norm", tap("q"));
+    if (options_.qk_norm && own) norm("k_norm", tap("k"));
+    const auto value = tap(value_is_key ? "k" : "v");
+    if (options_.v_norm && own) plain(Op::rms_norm, "v_norm", {value}).unscaled = true;
+    rope("q", sliding);
+    if (own) {
+      rope("k", sliding);
+      plain(Op::cache_write, "k_cache", {tap("k_rope")});
+      plain(Op::cache_write, "v_cache", {options_.v_norm ? tap("v_norm") : value});
+    }
+    plain(Op::sdpa, "attn", {tap("q_rope"), tap("k_cache", source), tap("v_cache", source)}).window = sliding ? facts_.window : 0;
+    if (options_.attn_gate) {
+      plain(Op::sigmoid, "attn_gate_sigmoid", {tap("attn_gate")});
+      plain(Op::multiply, "attn_gated", {tap("attn"), tap("attn_gate_sigmoid")});
+    }
+    linear("attn_out", options_.attn_gate ? "attn_gated" : "attn");
+    return post_norm("attn_out", "attn_post_norm");
+  }
+  /// q, and beside each head its gate where there is one.
+  void queries() {
+    if (!options_.attn_gate) return projection("q", facts_.heads);
+    projection("q_and_gate", facts_.heads);
+    slice("q", "q_and_gate", 0, facts_.head_channels);
+    slice("attn_gate", "q_and_gate", facts_.head_channels, facts_.head_channels);
+  }
+  void rope(const std::string& side, bool sliding) {
+    plain(Op::rope, side + "_rope", {tap(options_.qk_norm ? side + "_norm" : side)}).rope_local = sliding && facts_.rope_local;
+  }
   /// x without its channels outside of [begin, begin + channels), as heads where `heads` > 0.
   void slice(std::string_view role, std::string_view x, std::int64_t begin, std::int64_t channels, int heads = 0) {
     auto& node = plain(Op::slice, role, {tap(x)});
@@ -68,35 +132,7 @@ class Builder {
   }
   void linear(std::string_view role, std::string_view x, int heads = 0) { weighted(Op::linear, role, tap(x)).heads_out = heads; }
 
-  /// Each returns what is added to the residual.
-  std::string attention() {
-    if (options_.attn_gate) {
-      projection("q_and_gate", facts_.heads);
-      slice("q", "q_and_gate", 0, facts_.head_channels);
-      slice("attn_gate", "q_and_gate", facts_.head_channels, facts_.head_channels);
-    } else {
-      projection("q", facts_.heads);
-    }
-    projection("k", facts_.kv_heads);
-    projection("v", facts_.kv_heads);
-    if (options_.qk_norm) {
-      norm("q_norm", tap("q"));
-      norm("k_norm", tap("k"));
-    }
-    const bool sliding = is_sliding(facts_, layer_);
-    for (const std::string side : {"q", "k"})
-      plain(Op::rope, side + "_rope", {tap(options_.qk_norm ? side + "_norm" : side)}).rope_local = sliding && facts_.rope_local;
-    plain(Op::cache_write, "k_cache", {tap("k_rope")});
-    plain(Op::cache_write, "v_cache", {tap("v")});
-    plain(Op::sdpa, "attn", {tap("q_rope"), tap("k_cache"), tap("v_cache")}).window = sliding ? facts_.window : 0;
-    if (options_.attn_gate) {
-      plain(Op::sigmoid, "attn_gate_sigmoid", {tap("attn_gate")});
-      plain(Op::multiply, "attn_gated", {tap("attn"), tap("attn_gate_sigmoid")});
-    }
-    linear("attn_out", options_.attn_gate ? "attn_gated" : "attn");
-    return post_norm("attn_out", "attn_post_norm");
-  }
-
+  /// The same of a layer with a gated delta rule.
   std::string gated_delta() {
     const auto& delta = *facts_.delta;
     const auto keys = std::int64_t{delta.key_heads} * delta.key_channels, values = std::int64_t{delta.value_heads} * delta.value_channels;
@@ -122,16 +158,13 @@ class Builder {
     return post_norm("delta_proj", "attn_post_norm");
   }
 
-  void mlp(const std::string& prefix) {
+  /// Each returns the role of its last node.
+  std::string mlp(const std::string& prefix) {
     linear(prefix + "_gate", "mlp_norm");
     linear(prefix + "_up", "mlp_norm");
     plain(options_.mlp_act, prefix + "_act", {tap(prefix + "_gate"), tap(prefix + "_up")});
     linear(prefix + "_down", prefix + "_act");
-  }
-  void expert_linear(std::string_view role, std::string_view x) {
-    auto& node = weighted(Op::expert_linear, role, tap(x));
-    node.inputs.push_back(tap("route"));
-    node.experts = facts_.experts->used;
+    return prefix + "_down";
   }
   std::string experts() {
     linear("router", "mlp_norm");
@@ -143,30 +176,33 @@ class Builder {
     plain(options_.mlp_act, "expert_act", {tap("expert_gate"), tap("expert_up")});
     expert_linear("expert_down", "expert_act");
     plain(Op::expert_sum, "expert_sum", {tap("expert_down"), tap("route")}).experts = facts_.experts->used;
-    if (facts_.experts->shared_hidden == 0) return post_norm("expert_sum", "mlp_post_norm");
+    if (facts_.experts->shared_hidden == 0) return "expert_sum";
     mlp("shared");
     linear("shared_scale", "mlp_norm");
     plain(Op::sigmoid, "shared_scale_sigmoid", {tap("shared_scale")});
     plain(Op::multiply, "shared_scaled", {tap("shared_down"), tap("shared_scale_sigmoid")});
     plain(Op::add, "mlp_out", {tap("expert_sum"), tap("shared_scaled")});
-    return post_norm("mlp_out", "mlp_post_norm");
+    return "mlp_out";
+  }
+  void expert_linear(std::string_view role, std::string_view x) {
+    auto& node = weighted(Op::expert_linear, role, tap(x));
+    node.inputs.push_back(tap("route"));
+    node.experts = facts_.experts->used;
   }
 
-  /// One block; returns its residual.
-  std::string block(const std::string& residual) {
-    norm("attn_norm", residual);
-    const auto mixed = is_delta(facts_, layer_) ? gated_delta() : attention();
-    plain(Op::add, "attn_residual", {residual, mixed});
-    norm("mlp_norm", tap("attn_residual"));
-    std::string branch;
-    if (has_experts(facts_, layer_)) {
-      branch = experts();
-    } else {
-      mlp("mlp");
-      branch = post_norm("mlp_down", "mlp_post_norm");
+  /// What comes behind the MLP where a block has more than that: its per-layer input, gated by the residual, and a learned scalar.
+  void block_end() {
+    std::string last = tap("mlp_residual");
+    if (facts_.per_layer_channels > 0) {
+      plain(Op::select_head, "per_layer_input", {"per_layer_inputs"}).head = layer_;
+      weighted(Op::linear, "per_layer_gate", last);
+      plain(Op::geglu, "per_layer_act", {tap("per_layer_gate"), tap("per_layer_input")});
+      weighted(Op::linear, "per_layer_out", tap("per_layer_act"));
+      norm("per_layer_post_norm", tap("per_layer_out"));
+      plain(Op::add, options_.layer_scalar ? "per_layer_residual" : "residual", {last, tap("per_layer_post_norm")});
+      last = tap("per_layer_residual");
     }
-    plain(Op::add, "residual", {tap("attn_residual"), branch});
-    return tap("residual");
+    if (options_.layer_scalar) plain(Op::scale, "residual", {last}).weight = "w." + tap("layer_scalar");
   }
 
   const Facts& facts_;

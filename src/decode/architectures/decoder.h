@@ -16,7 +16,9 @@ struct Options {
   bool qk_norm = false;     // q_norm, k_norm: over the channels of a head, before rope
   bool post_norms = false;  // attn_post_norm, mlp_post_norm: of what is added to the residual
   Op mlp_act = Op::swiglu;
-  bool attn_gate = false;  // the q projection has a gate beside each head, and sigmoid(gate) multiplies what attention returns
+  bool attn_gate = false;     // the q projection has a gate beside each head, and sigmoid(gate) multiplies what attention returns
+  bool v_norm = false;        // v_norm: over the channels of a head, without a weight
+  bool layer_scalar = false;  // residual: what the block gives, times a learned scalar
 };
 
 [[nodiscard]] std::vector<Node> nodes(const Facts& facts, const Options& options);

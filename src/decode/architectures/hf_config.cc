@@ -60,14 +60,28 @@ Result<void> HfConfig::expect(const std::string& key, const Json& only) const {
 }
 
 namespace {
+/// The share of channels that turn, in whole pairs; an optional factor divides their frequencies.
+Result<void> read_proportional(const HfConfig& scaling, RopeFacts& rope) {
+  CULPRIT_TRY(const double share, scaling.number("partial_rotary_factor", 1));
+  const double rotated = std::floor(rope.dims * share);
+  if (!(rotated >= 0 && rotated <= rope.dims) || std::fmod(rotated, 2) != 0)
+    return scaling.unsupported("partial_rotary_factor",
+                               fmt::format("expected a share that makes an even number of {} channels, got {}", rope.dims, share));
+  rope.scaling = RopeScaling::proportional;
+  rope.rotated = static_cast<int>(rotated);
+  CULPRIT_TRY(rope.factor, scaling.number("factor", 1));
+  return {};
+}
+
 /// The object that says how the base is scaled: rope_scaling, or the same inside rope_parameters.
 Result<void> read_scaling(const HfConfig& scaling, RopeFacts& rope) {
   CULPRIT_TRY(const auto old_type, scaling.text("type", "default"));
   CULPRIT_TRY(const auto type, scaling.text("rope_type", old_type));
+  if (type == "proportional") return read_proportional(scaling, rope);
   CULPRIT_CHECK(scaling.expect("partial_rotary_factor", 1));
   if (type == "default") return {};
   if (type != "linear" && type != "llama3")
-    return scaling.unsupported("rope_type", "expected default, linear or llama3, got " + type.substr(0, 32));
+    return scaling.unsupported("rope_type", "expected default, linear, llama3 or proportional, got " + type.substr(0, 32));
   const auto required = [&](const char* key) -> Result<double> {
     if (!scaling.has(key)) return scaling.unsupported(key, fmt::format("rope scaling {} needs it", type));
     return scaling.number(key, 0);
@@ -195,9 +209,14 @@ Json whole(double value) {
   return static_cast<double>(rounded) == value ? Json(rounded) : Json(value);
 }
 
+Json write_proportional(const RopeFacts& rope) {
+  return {{"rope_type", "proportional"}, {"partial_rotary_factor", static_cast<double>(rope.rotated) / rope.dims}, {"factor", rope.factor}};
+}
+
 Json write_facts(const Facts& facts, std::string_view model_type, std::string_view model_class) {
   Json scaling;
   if (facts.rope.scaling == RopeScaling::linear) scaling = {{"rope_type", "linear"}, {"factor", facts.rope.factor}};
+  if (facts.rope.scaling == RopeScaling::proportional) scaling = write_proportional(facts.rope);
   if (facts.rope.scaling == RopeScaling::llama3)
     scaling = {{"rope_type", "llama3"},
                {"factor", facts.rope.factor},

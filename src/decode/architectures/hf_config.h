@@ -61,6 +61,8 @@ void write_qwen_window(const Facts& facts, Json& config);
 
 /// The config that read_facts reads.
 [[nodiscard]] Json write_facts(const Facts& facts, std::string_view model_type, std::string_view model_class);
+/// Rope scaling of the type proportional, as read_rope reads it.
+[[nodiscard]] Json write_proportional(const RopeFacts& rope);
 /// A number as transformers wants its counts: without a fraction where there is none.
 [[nodiscard]] Json whole(double value);
 /// layer_types: one text for each layer.

@@ -111,16 +111,15 @@ Result<DeltaFacts> read_delta(const HfConfig& config, int layers) {
 }
 
 Result<Facts> read_text(const HfConfig& given, const Architecture& architecture) {
-  CULPRIT_TRY(const auto nested, given.has("text_config") ? given.object("text_config") : Result<HfConfig>(given));
   // The share of a head that is rotated may stand in rope_parameters or beside them; read_facts takes neither.
-  CULPRIT_TRY(double share, nested.number("partial_rotary_factor", kRotaryShare));
-  if (nested.has("rope_parameters")) {
-    CULPRIT_TRY(const auto parameters, nested.object("rope_parameters"));
-    const bool is_twice = nested.has("partial_rotary_factor") && parameters.has("partial_rotary_factor");
-    if (is_twice) CULPRIT_CHECK(nested.expect("partial_rotary_factor", *parameters.find("partial_rotary_factor")));
+  CULPRIT_TRY(double share, given.number("partial_rotary_factor", kRotaryShare));
+  if (given.has("rope_parameters")) {
+    CULPRIT_TRY(const auto parameters, given.object("rope_parameters"));
+    const bool is_twice = given.has("partial_rotary_factor") && parameters.has("partial_rotary_factor");
+    if (is_twice) CULPRIT_CHECK(given.expect("partial_rotary_factor", *parameters.find("partial_rotary_factor")));
     CULPRIT_TRY(share, parameters.number("partial_rotary_factor", share));
   }
-  const auto config = nested.without("partial_rotary_factor");
+  const auto config = given.without("partial_rotary_factor");
   const bool has_experts = &architecture == &kQwen35Moe;
   CULPRIT_TRY(auto facts, read_facts(config, architecture.name, {.head_channels = 256, .rope_base = kRotaryBase, .has_mlp = !has_experts}));
   facts.rope.dims = static_cast<int>(facts.head_channels * share);
@@ -199,7 +198,8 @@ const Architecture kQwen35 = {.name = "qwen3_5",
                               .nodes = nodes_of,
                               .weights = kDenseWeights,
                               .gguf_others = {},
-                              .adapt = adapt};
+                              .adapt = adapt,
+                              .hf_wrapper = "qwen3_5"};
 const Architecture kQwen35Moe = {.name = "qwen3_5_moe",
                                  .hf_type = "qwen3_5_moe",
                                  .hf_class = "Qwen3_5MoeForCausalLM",
@@ -210,6 +210,7 @@ const Architecture kQwen35Moe = {.name = "qwen3_5_moe",
                                  .nodes = nodes_of,
                                  .weights = kExpertWeights,
                                  .gguf_others = {},
-                                 .adapt = adapt};
+                                 .adapt = adapt,
+                                 .hf_wrapper = "qwen3_5_moe"};
 
 }  // namespace culprit
