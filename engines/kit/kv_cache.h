@@ -5,6 +5,13 @@
 
 namespace culprit::kit {
 
+class KvCache;
+/// Rows [begin, end) of a cache; of none, when nothing was written for them yet.
+struct CacheRows {
+  const KvCache* cache = nullptr;
+  std::int64_t begin = 0, end = 0;
+};
+
 class KvCache {
  public:
   /// `poison`: spare slots hold NaN instead of 0.
@@ -16,6 +23,11 @@ class KvCache {
   /// tokens are concatenated to the ring in order of time, one is written in place. sink_window: all that is stored and x; what is stored
   /// after that is cut to sinks and window.
   [[nodiscard]] Result<Array> update(Backend& backend, const Array& x);
+  /// A concat or padded cache made of rows of others, at least one of which holds something, in this order: `live` slots, at whose right end
+  /// each row's tokens are, in a buffer of `capacity`. What is short is padded on the left with zeros; what is long is cut on the left. Spare
+  /// slots go along. mlx_lm's BatchKVCache does so when rows join (extend, merge) and leave (filter).
+  [[nodiscard]] static Result<KvCache> gathered(Backend& backend, const KvCache& like, std::span<const CacheRows> parts, std::int64_t live,
+                                                std::int64_t capacity);
   /// Makes `read` what the last update returned.
   [[nodiscard]] Result<void> overwrite(Backend& backend, const Array& read);
   /// Takes the last `tokens` back. Error id: not-supported where tokens that were dropped would have to come back.
@@ -35,6 +47,7 @@ class KvCache {
   [[nodiscard]] Result<std::vector<Array>> slices(Backend& backend, const std::vector<SlotRange>& ranges) const;
   [[nodiscard]] Result<Array> pick(Backend& backend, const std::vector<SlotRange>& ranges) const;
   [[nodiscard]] Result<void> show_live(Backend& backend);
+  [[nodiscard]] Result<Array> aligned_rows(Backend& backend, const CacheRows& part, std::int64_t live, std::int64_t capacity) const;
 
   CacheLayout layout_;
   DType dtype_;

@@ -123,7 +123,7 @@ class Server {
     if (!hello.contains("weight_sources")) hello["weight_sources"] = Json::array({"culprit", "engine"});
     hello["cache_kinds"] = Json::array();
     for (const auto kind : cache_kind_names()) hello["cache_kinds"].push_back(kind);
-    hello["syncs"] = Json::array({"lazy", "each_op", "each_layer"});
+    hello["syncs"] = Json::array({"lazy", "each_op", "each_layer", "async"});
     hello["faults"] = Json::array();
     for (const auto& entry : fault_catalogue()) hello["faults"].push_back(entry.id);
     hello_ = std::move(hello);

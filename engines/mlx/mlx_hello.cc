@@ -56,7 +56,7 @@ Result<Json> describe() {
     op["arithmetic"][variant.name] = {{"accumulate", variant.accumulate}};
   }
   hello["cache_kinds"] = {"concat", "padded"};
-  hello["syncs"] = {"lazy", "each_op", "each_layer"};
+  hello["syncs"] = {"lazy", "each_op", "each_layer", "async"};
   return hello;
 }
 

@@ -112,17 +112,20 @@ AuditReport collect_items(const Model& model, const std::vector<AuditedTrace>& t
 
 Result<std::vector<std::vector<int>>> tokens_at(const RunPlan& plan, int step, const Coordinates& at) {
   const auto* draft = draft_at(plan, step);
+  const auto rows = rows_at(plan, step);
   std::vector<std::vector<int>> tokens;
-  for (std::size_t row = 0; row < at.position.size(); ++row) {
+  for (std::size_t i = 0; i < at.position.size(); ++i) {
     auto& ids = tokens.emplace_back();
-    const auto padding = row < plan.sequences.size() ? padding_of(plan, row) : 0;
-    const auto drafted_from = draft == nullptr ? std::numeric_limits<std::int64_t>::max() : std::int64_t{fed_through(plan, step)} - padding;
-    for (const auto position : at.position[row]) {
+    const auto* sequence = i < rows.size() ? &plan.sequences[rows[i]] : nullptr;
+    const auto padding = sequence == nullptr ? 0 : padding_of(plan, rows[i]);
+    const auto drafted_from = draft == nullptr || sequence == nullptr ? std::numeric_limits<std::int64_t>::max()
+                                                                      : std::int64_t{fed_through(plan, step, rows[i])} - padding;
+    for (const auto position : at.position[i]) {
       const auto index = position - plan.position_base;
-      const auto* source = row >= plan.sequences.size() ? nullptr : index >= drafted_from ? &draft->tokens[row] : &plan.sequences[row];
+      const auto* source = index >= drafted_from ? &draft->tokens[i] : sequence;
       const auto place = index >= drafted_from ? index - drafted_from : index;
       if (source == nullptr || place < -padding || place >= static_cast<std::int64_t>(source->size()))
-        return fail("trace-invalid", fmt::format("row {} holds position {}, which the plan's sequence does not reach", row, position));
+        return fail("trace-invalid", fmt::format("row {} holds position {}, which the plan's sequence does not reach", i, position));
       ids.push_back(place < 0 ? kPaddingToken : (*source)[static_cast<std::size_t>(place)]);
     }
   }

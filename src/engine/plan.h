@@ -17,7 +17,9 @@
 namespace culprit {
 
 enum class WeightSource { engine, culprit };  // the engine's own loader, or handed in
-enum class Sync { lazy, each_op, each_layer };
+/// When an engine evaluates. lazy: at the end of a step. each_op, each_layer: also after each op, or between layers. async: each op's
+/// evaluation is begun as the graph is walked, and waited for at the end of the step.
+enum class Sync { lazy, each_op, each_layer, async };
 
 // Initialisers that look idle let designated ones leave a member out without a warning.
 
@@ -46,7 +48,7 @@ struct Intervention {
 /// Tokens that a step feeds behind its own and takes back from the cache after it, as speculative decoding does.
 struct Draft {
   int step = 0;
-  std::vector<std::vector<int>> tokens = {};  // [row][token], as many in each row
+  std::vector<std::vector<int>> tokens = {};  // [row of the step][token], as many in each row
 };
 
 struct RunPlan {
@@ -56,9 +58,12 @@ struct RunPlan {
   std::int64_t position_base = 0;           // position of each row's first token
   std::vector<int> chunks;                  // tokens fed per step, summing to the longest row; {1,1,1} is incremental, {3} one prefill
   bool reprefill = false;                   // step s feeds the first chunks[0]+..+chunks[s] tokens into a fresh cache
-  std::vector<Draft> drafts;                // at most one a step
-  std::string cache = "concat";             // CacheSpec
-  bool poison = false;                      // spare slots of a cache hold NaN, so that reading one shows
+  // [step]: indices of the rows that it feeds, in the order in which they lie in its batch; empty: all rows at every step. Rows of one step
+  // decode together; when that set changes, rows join or leave, and those that come again later keep their caches meanwhile.
+  std::vector<std::vector<int>> active;
+  std::vector<Draft> drafts;     // at most one a step
+  std::string cache = "concat";  // CacheSpec
+  bool poison = false;           // spare slots of a cache hold NaN, so that reading one shows
   std::map<std::string, std::string>
       variants;  // "rope": "fused"|"composed"; "rope.rank": "4"|"3"; "rope.offset": "scalar"|"per_row"; "linear": "dense"|"quantized"; ...
   std::vector<std::string> capture = {"**"};  // tap globs
@@ -67,19 +72,31 @@ struct RunPlan {
   std::vector<Intervention> interventions;
   std::vector<FaultSpec> faults;
   Sync sync = Sync::lazy;
+  std::vector<std::string> sync_taps;  // where `sync` acts: after these taps only, "GLOB" or "GLOB@STEP"; empty: everywhere
 };
 
 /// Tokens of the longest row.
 [[nodiscard]] int length_of(const RunPlan& plan);
+/// Indices of the rows that `step` feeds, in the order in which they lie in its batch.
+[[nodiscard]] std::vector<std::size_t> rows_at(const RunPlan& plan, int step);
+/// Whether rows joined or left between the step before and this one.
+[[nodiscard]] bool rows_changed_at(const RunPlan& plan, int step);
+/// Logical identity of a row.
+[[nodiscard]] int sequence_of(const RunPlan& plan, std::size_t row);
 /// Padding before the row's first token.
 [[nodiscard]] int padding_of(const RunPlan& plan, std::size_t row);
 [[nodiscard]] bool has_padding(const RunPlan& plan);
-/// Tokens, padding included, that are fed for good by the end of `step`.
+/// Whether rows of one batch may be at different positions, so that RoPE needs an offset for each.
+[[nodiscard]] bool has_row_offsets(const RunPlan& plan);
+/// Tokens, padding included, that are fed for good by the end of `step`; and those of them that `row` was fed.
 [[nodiscard]] int fed_through(const RunPlan& plan, int step);
+[[nodiscard]] int fed_through(const RunPlan& plan, int step, std::size_t row);
 /// The draft of `step`; nullptr when it has none.
 [[nodiscard]] const Draft* draft_at(const RunPlan& plan, int step);
 /// Its tokens.
 [[nodiscard]] int drafted_at(const RunPlan& plan, int step);
+/// Whether `sync` acts after `tap` at `step`.
+[[nodiscard]] bool syncs_after(const RunPlan& plan, const std::string& tap, int step);
 /// Feeds what `step` feeds, its draft included, which is to be taken back after it; a re-prefill begins with a fresh cache.
 void feed_step(const RunPlan& plan, int step, CacheContent& content);
 inline constexpr int kPaddingToken = 0;
