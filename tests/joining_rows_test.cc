@@ -67,7 +67,8 @@ void expect_as_alone(TestEngine& engine, const RunPlan& plan, const Trace& toget
     for (const auto& record : trace.records()) {
       if (record.tap.ends_with("_cache")) {
         const auto id = sequence_of(plan, row);
-        EXPECT_EQ(cached(trace, record.tap, id, end), cached(together, record.tap, id, end)) << "INV-3: " << record.tap << " of row " << row;
+        EXPECT_EQ(cached(trace, record.tap, id, end), cached(together, record.tap, id, end))
+            << "INV-3: " << record.tap << " of row " << row;
         continue;
       }
       const auto expected = by_token(trace, record.tap), actual = by_token(together, record.tap);
@@ -107,7 +108,8 @@ void expect_all_judged_and_right(TestEngine& engine, const Trace& trace, DType d
     const auto& tap = engine.weights().model().graph().nodes()[static_cast<std::size_t>(op.node)].output;
     EXPECT_NE(op.judgement, Judgement::corruption) << tap << " at step " << op.step << ": " << op.reason;
     const auto& slots = trace.find(op.step, tap)->at.slot;
-    const bool holds_any = std::ranges::any_of(slots, [](const auto& row) { return std::ranges::any_of(row, [](auto p) { return p >= 0; }); });
+    const bool holds_any =
+        std::ranges::any_of(slots, [](const auto& row) { return std::ranges::any_of(row, [](auto p) { return p >= 0; }); });
     EXPECT_TRUE(op.judgement != Judgement::not_tested || !holds_any) << tap << " at step " << op.step << ": " << op.reason;
     EXPECT_TRUE(op.reason.empty()) << tap << ": " << op.reason;
   }

@@ -13,9 +13,9 @@ namespace culprit::kit {
 
 /// Rows that decode together. Their caches have columns, numbered from 0 in the order in which they were fed or gathered.
 struct RowBatch {
-  std::vector<std::size_t> rows;      // of the plan, in the order in which they lie
-  std::vector<std::int64_t> shift;    // by row: the token in column c is the row's number c + shift; one before its first is padding
-  CacheLayout layout{CacheSpec{}};    // of every cache: by columns
+  std::vector<std::size_t> rows;          // of the plan, in the order in which they lie
+  std::vector<std::int64_t> shift;        // by row: the token in column c is the row's number c + shift; one before its first is padding
+  CacheLayout layout{CacheSpec{}};        // of every cache: by columns
   std::map<std::string, KvCache> caches;  // by tap
 };
 
