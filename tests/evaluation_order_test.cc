@@ -60,10 +60,11 @@ TEST_F(EvaluationOrder, ThatChangesARoundingIsAFactBesideNoDivergence) {
     EXPECT_EQ(found->together_from, "");
     EXPECT_EQ(found->steps, (std::vector<int>{0, 1, 2}));
   }
-  EXPECT_EQ(to_text(verdict.orders[0]),
-            "result depends on evaluation order (each_op against lazy): evaluating layers.1.attn_norm before layers.1.q changes it, at step 0 "
-            "or 1 or 2 alone; layers.1.attn_norm@0 differs first; repeatable: 3 of 3 runs of the one, 3 of 3 of the other; this does not "
-            "prove a race");
+  EXPECT_EQ(
+      to_text(verdict.orders[0]),
+      "result depends on evaluation order (each_op against lazy): evaluating layers.1.attn_norm before layers.1.q changes it, at step 0 "
+      "or 1 or 2 alone; layers.1.attn_norm@0 differs first; repeatable: 3 of 3 runs of the one, 3 of 3 of the other; this does not "
+      "prove a race");
   EXPECT_NE(to_text(verdict).find("result depends on evaluation order (each_op against lazy)"), std::string::npos);
   const auto json = to_json(verdict).at("evaluation_order");
   ASSERT_EQ(json.size(), 2u);

@@ -269,6 +269,18 @@ TEST_P(JoiningRows, AnyProgramOfJoinsLeavesAndStepsGivesEachRowItsOwn) {
 INSTANTIATE_TEST_SUITE_P(DTypes, JoiningRows, testing::Values(DType::f64, DType::f32, DType::bf16),
                          [](const auto& dtype) { return std::string(name_of(dtype.param)); });
 
+TEST(RowsThatJoin, RecomputingACallFromItsCoordinatesGivesItBack) {
+  TestEngine engine;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    auto plan = random_program(seed);
+    const auto plain = engine.run(plan);
+    for (const auto* tap : {"layers.*.?_cache", "layers.*.attn", "layers.*.?_rope"})
+      plan.interventions.push_back({.kind = Intervention::Kind::exact, .tap = tap});
+    EXPECT_EQ(differing(plain, engine.run(plan)), std::vector<std::string>{});
+  }
+}
+
 TEST(RowsThatJoin, LayersThatSlideCountEachRowsOwnPositions) {
   TestEngine engine(DType::f32, WeightSource::culprit, nullptr, find_architecture("gemma3")->tiny());
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {

@@ -116,6 +116,7 @@ Result<void> validate_chunks(const RunPlan& plan) {
     if (plan.chunks[step] <= 0) return invalid(fmt::format("chunk {} feeds {} tokens; at least 1 is expected", step, plan.chunks[step]));
     total += plan.chunks[step];
   }
+  if (!plan.active.empty() && total > std::numeric_limits<int>::max()) return invalid(fmt::format("the chunks feed {} tokens", total));
   CULPRIT_CHECK(validate_active(plan));
   if (!plan.active.empty()) return validate_fed_rows(plan);
   const std::int64_t length = length_of(plan);
@@ -144,11 +145,11 @@ Result<void> validate_drafts(const RunPlan& plan) {
 /// What the cache drops is known beforehand, and so is what it cannot take back.
 Result<void> validate_cache(const RunPlan& plan) {
   CULPRIT_TRY(const auto spec, CacheSpec::parse(plan.cache));
-  if (has_padding(plan) && spec.kind == CacheKind::rotating)
-    return fail("not-supported", "rows of unequal length in a rotating cache: it would keep their padding");
   if (!plan.active.empty() && spec.kind != CacheKind::concat && spec.kind != CacheKind::padded)
     return fail("not-supported",
                 fmt::format("rows that join or leave with the cache {}; only concat and padded can be re-made", plan.cache));
+  if (has_padding(plan) && spec.kind == CacheKind::rotating)
+    return fail("not-supported", "rows of unequal length in a rotating cache: it would keep their padding");
   if (has_row_offsets(plan)) {
     const auto setting = [&](const char* key) { return plan.variants.contains(key) ? plan.variants.at(key) : std::string(); };
     if (setting("rope.rank") == "3" || setting("rope.offset") == "scalar")

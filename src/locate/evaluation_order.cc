@@ -167,7 +167,8 @@ std::vector<std::string> all_taps(const Graph& graph) { return places_of(graph, 
 
 class Orders {
  public:
-  Orders(Session& session, const Graph& graph, const Exploration& exploration) : session_(session), graph_(graph), exploration_(exploration) {}
+  Orders(Session& session, const Graph& graph, const Exploration& exploration)
+      : session_(session), graph_(graph), exploration_(exploration) {}
 
   Result<std::vector<OrderFinding>> run() {
     const auto* base = exploration_.find(kBase);
@@ -202,8 +203,12 @@ class Orders {
 
   Contrast by_evaluation(RunPlan base, RunPlan other, bool audited) const {
     const auto sync = other.sync;
-    return {std::string(name_of(sync)) + (audited ? "" : ", only logits recorded"), std::move(base), std::move(other),
-            places_of(graph_, sync), evaluated_at, audited};
+    return {std::string(name_of(sync)) + (audited ? "" : ", only logits recorded"),
+            std::move(base),
+            std::move(other),
+            places_of(graph_, sync),
+            evaluated_at,
+            audited};
   }
 
   Result<void> search(const Contrast& contrast, const Made& base, const Made& other) {
