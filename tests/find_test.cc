@@ -117,6 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{"F09:table=dtype", "rope", kQK, "bf16 and position >= ", DType::bf16},
                     Planted{"F12:mask=top_left", "sdpa", {"attn"}, "cache not empty"}, Planted{"F12:mask=none", "sdpa", {"attn"}, ""},
                     Planted{"F12:mask=no_padding", "sdpa", {"attn"}, "row is padded"}, Planted{"F07", "rope", kQK, "row is padded"},
+                    Planted{"F19", "cache_write", kCaches, "rows joined or left"},
                     Planted{"F23", "cache_write", kCaches, "after a draft was taken back"}, Planted{"F22", "sdpa", {"attn"}, ""}),
     [](const auto& planted) {
       auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
@@ -153,7 +154,26 @@ TEST_F(Find, RaisesNothingWithoutAFault) {
       EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
       EXPECT_EQ(verdict.exit_code(), 0);
       EXPECT_FALSE(verdict.audited.empty());
+      EXPECT_TRUE(verdict.orders.empty()) << to_text(verdict);
     }
+}
+
+TEST_F(Find, OrdersOfEvaluationAgreeBitForBit) {
+  const auto verdict = find_with({});
+  for (const auto* name : {"each op = lazy evaluation", "each layer = lazy evaluation", "async = lazy evaluation"}) {
+    const auto relation = std::ranges::find(verdict.relations, name, &RelationOutcome::name);
+    ASSERT_NE(relation, verdict.relations.end()) << name;
+    EXPECT_EQ(relation->refused, "");
+    EXPECT_EQ(relation->logits_difference_max, 0);
+  }
+}
+
+TEST_F(Find, RowsThatJoinAndLeaveAreComparedWithRowsThatStay) {
+  const auto verdict = find_with({});
+  const auto relation = std::ranges::find(verdict.relations, "rows that join and leave = rows that stay", &RelationOutcome::name);
+  ASSERT_NE(relation, verdict.relations.end());
+  EXPECT_EQ(relation->factor, "schedule");
+  EXPECT_EQ(relation->positions, 4 + 3 + 4);
 }
 
 TEST_F(Find, RaisesNothingOnAnyArchitecture) {

@@ -60,6 +60,8 @@ class Backend {
   /// Evaluates and copies the engine's storage window, with the engine's own strides, offset and storage identity.
   [[nodiscard]] virtual Result<Tensor> to_host(const Array& array) = 0;
   [[nodiscard]] virtual Result<void> eval(std::span<const Array> arrays) = 0;
+  /// Begins to evaluate without waiting; eval or to_host waits. An engine without that does nothing.
+  [[nodiscard]] virtual Result<void> async_eval(std::span<const Array> arrays) = 0;
 
   /// Runs one op of any kind but cache_write. Linear with merged heads input gets [row, token, in]:
   /// the kit reshapes. Its result is [row, token, out], and so is an embedding's; the kit splits heads, of slices too. A causal_conv gets the

@@ -30,6 +30,14 @@ std::vector<SlotRange> ranges_of(const std::vector<std::int64_t>& slots) {
   return ranges;
 }
 
+CacheLayout CacheLayout::filled(CacheSpec spec, std::int64_t live, std::int64_t capacity) {
+  CacheLayout layout(spec);
+  layout.slots_ = counted(0, live);
+  layout.slots_.resize(static_cast<std::size_t>(capacity), -1);
+  layout.live_ = layout.next_ = layout.write_ = live;
+  return layout;
+}
+
 void CacheLayout::keep(const std::vector<std::int64_t>& slots, CacheMove& move) {
   std::vector<std::int64_t> kept;
   for (const auto slot : slots) kept.push_back(slots_[static_cast<std::size_t>(slot)]);

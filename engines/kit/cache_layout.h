@@ -24,6 +24,8 @@ struct CacheMove {
 class CacheLayout {
  public:
   explicit CacheLayout(CacheSpec spec) : spec_(spec) {}
+  /// Of a buffer of `capacity` slots whose first `live` hold tokens 0, 1, ..
+  [[nodiscard]] static CacheLayout filled(CacheSpec spec, std::int64_t live, std::int64_t capacity);
 
   /// Makes room for the next `tokens`.
   CacheMove append(std::int64_t tokens);
@@ -40,6 +42,7 @@ class CacheLayout {
   [[nodiscard]] std::int64_t live() const { return live_; }
   [[nodiscard]] std::vector<std::int64_t> live_slots() const { return {slots_.begin(), slots_.begin() + live_}; }
   [[nodiscard]] std::int64_t next() const { return next_; }
+  [[nodiscard]] const CacheSpec& spec() const { return spec_; }
 
  private:
   static constexpr std::int64_t kStep = 256;  // slots

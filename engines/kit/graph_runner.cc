@@ -12,7 +12,7 @@
 #include "decode/facts_json.h"
 #include "engines/kit/attention_mask.h"
 #include "engines/kit/fixups.h"
-#include "engines/kit/kv_cache.h"
+#include "engines/kit/row_batches.h"
 #include "trace/trace.h"
 
 namespace culprit::kit {
@@ -105,6 +105,7 @@ class Runner {
     for (const auto& pattern : plan_.capture)
       if (std::ranges::none_of(graph().nodes(), [&](const Node& node) { return glob_match(pattern, node.output); }))
         return fail("tap-unknown", fmt::format("no tap of the decode graph matches '{}'", pattern));
+    CULPRIT_CHECK(check_sync_taps());
     for (const auto& node : graph().nodes()) {
       for (const auto& input : node.inputs) last_use_[input] = node.output;
       const auto matches = [&](const std::string& pattern) { return glob_match(pattern, node.output); };
@@ -115,19 +116,16 @@ class Runner {
 
   Result<RunOutcome> run(TraceWriter& trace, const std::function<void(int)>& on_step) {
     RunOutcome outcome;
-    layout_ = CacheLayout(cache_);
+    RowBatches batches(plan_, cache_);
     for (int step = 0; step < steps_of(plan_); ++step) {
-      if (plan_.reprefill) {
-        caches_.clear();
-        states_.clear();
-        layout_ = CacheLayout(cache_);
-      }
+      if (plan_.reprefill) batches.clear();
+      CULPRIT_TRY(batch_, batches.at_step(backend_, step));
+      CULPRIT_CHECK(check_caches());
       foreign_ = foreign_at(plan_, step);
-      begin_ = static_cast<int>(layout_.next());
+      begin_ = static_cast<int>(batch_->layout.next());
       end_ = begin_ + kept_at(plan_, step);
       CULPRIT_TRY(auto argmax, run_step(step, trace));
       outcome.argmax.push_back(std::move(argmax));
-      CULPRIT_CHECK(settle_states(taken_back_after(plan_, step)));
       CULPRIT_CHECK(take_back(taken_back_after(plan_, step)));
       if (std::ranges::find(plan_.restore_after, step) != plan_.restore_after.end()) CULPRIT_CHECK(restore());
       CULPRIT_CHECK(trace.end_step());
@@ -161,6 +159,21 @@ class Runner {
                 fmt::format("{} has no variant '{}'; the engine offers {}", name_of(op), variant, fmt::join(offered, ", ")));
   }
 
+  Result<void> check_sync_taps() const {
+    for (const auto& text : plan_.sync_taps) {
+      auto alone = plan_;
+      alone.sync_taps = {text};
+      const auto acts = [&](const Node& node) {
+        for (int step = 0; step < static_cast<int>(plan_.chunks.size()); ++step)
+          if (syncs_after(alone, node.output, step)) return true;
+        return false;
+      };
+      if (std::ranges::none_of(graph().nodes(), acts))
+        return fail("tap-unknown", fmt::format("no tap of the decode graph matches '{}'", text));
+    }
+    return {};
+  }
+
   /// Whether the node's weight is there in the form that `variant` takes.
   bool has_form(const Node& node, const std::string& variant) const {
     return variant != kQuantized || (!node.weight.empty() && weights_.quantized(node.weight));
@@ -174,35 +187,41 @@ class Runner {
     return offered.empty() ? std::string("default") : offered.front();
   }
 
-  /// Position of a row's token by its number in the order of feeding; padding has those before the first token's.
-  std::int64_t position(std::size_t row, std::int64_t number) const { return plan_.position_base + number - padding_of(plan_, row); }
+  // Rows of a step are counted as they lie in its batch, and its tokens by the columns of the batch's caches.
+  std::size_t rows() const { return batch_->rows.size(); }
+  /// How many tokens of a row come before a column's; negative: it is padding.
+  std::int64_t number(std::size_t row, std::int64_t column) const {
+    return column + batch_->shift[row] - padding_of(plan_, batch_->rows[row]);
+  }
+  /// Position of a row's token; padding has those before the first token's.
+  std::int64_t position(std::size_t row, std::int64_t column) const { return plan_.position_base + number(row, column); }
 
-  /// Of this step, whose tokens `layout_` holds.
+  /// Of this step, whose tokens the batch's layout holds.
   Coordinates coordinates() const {
     Coordinates at;
-    for (std::size_t row = 0; row < plan_.sequences.size(); ++row) {
-      at.sequence.push_back(plan_.sequence_ids.empty() ? static_cast<int>(row) : plan_.sequence_ids[row]);
+    for (std::size_t row = 0; row < rows(); ++row) {
+      at.sequence.push_back(sequence_of(plan_, batch_->rows[row]));
       auto& positions = at.position.emplace_back();
       for (int i = begin_; i < end_ + foreign_; ++i) positions.push_back(position(row, i));
-      at.slot.push_back(positions_of(layout_.live_slots(), row));
+      at.slot.push_back(positions_of(batch_->layout.live_slots(), row));
     }
     return at;
   }
 
-  /// Positions of cache slots that hold the tokens with these numbers; -1 where that is padding.
-  std::vector<std::int64_t> positions_of(const std::vector<std::int64_t>& numbers, std::size_t row) const {
+  /// Positions of cache slots that hold the tokens of these columns; -1 where that is padding.
+  std::vector<std::int64_t> positions_of(const std::vector<std::int64_t>& columns, std::size_t row) const {
     std::vector<std::int64_t> positions;
-    for (const auto number : numbers) positions.push_back(number < padding_of(plan_, row) ? -1 : position(row, number));
+    for (const auto column : columns) positions.push_back(number(row, column) < 0 ? -1 : position(row, column));
     return positions;
   }
 
   std::vector<std::vector<int>> tokens_of_step(int step) const {
     std::vector<std::vector<int>> tokens;
-    for (std::size_t row = 0; row < plan_.sequences.size(); ++row) {
+    for (std::size_t row = 0; row < rows(); ++row) {
       auto& ids = tokens.emplace_back();
-      const int padding = padding_of(plan_, row);
+      const auto& sequence = plan_.sequences[batch_->rows[row]];
       for (int i = begin_; i < end_; ++i)
-        ids.push_back(i < padding ? kPaddingToken : plan_.sequences[row][static_cast<std::size_t>(i - padding)]);
+        ids.push_back(number(row, i) < 0 ? kPaddingToken : sequence[static_cast<std::size_t>(number(row, i))]);
       const auto foreign = foreign_tokens(plan_, step, row);
       ids.insert(ids.end(), foreign.begin(), foreign.end());
     }
@@ -210,45 +229,45 @@ class Runner {
   }
 
   Result<void> take_back(int tokens) {
+    CULPRIT_CHECK(batch_->states.settle(backend_, end_ + foreign_ - begin_, tokens));
     if (tokens == 0) return {};
-    CULPRIT_CHECK(layout_.trim(tokens));
-    for (auto& [tap, cache] : caches_) {
-      CULPRIT_CHECK(cache.trim(backend_, tokens));
-      CULPRIT_CHECK(check_cache(tap, cache, cache.live(), layout_.live_slots()));
-    }
-    return {};
+    CULPRIT_CHECK(batch_->layout.trim(tokens));
+    for (auto& item : batch_->caches) CULPRIT_CHECK(item.second.trim(backend_, tokens));
+    return check_caches();
   }
 
   Result<void> restore() {
-    layout_.drop_room();
-    for (auto& [tap, state] : states_) {
-      CULPRIT_TRY(const auto copy, backend_.to_host(state));
-      CULPRIT_TRY(state, backend_.from_host(copy.copy()));
-    }
-    for (auto& [tap, cache] : caches_) {
-      CULPRIT_CHECK(cache.restore(backend_));
-      CULPRIT_CHECK(check_cache(tap, cache, cache.live(), layout_.live_slots()));
-    }
-    return {};
+    batch_->layout.drop_room();
+    CULPRIT_CHECK(batch_->states.restore(backend_));
+    for (auto& item : batch_->caches) CULPRIT_CHECK(item.second.restore(backend_));
+    return check_caches();
   }
 
-  /// Every layer's cache holds what the step's coordinates say, and as many slots of it.
+  /// Every layer's cache has the rows of the batch, and as many slots as its layout says.
+  Result<void> check_caches() const {
+    for (const auto& item : batch_->caches)
+      CULPRIT_CHECK(check_cache(item.first, item.second, item.second.live(), batch_->layout.live_slots()));
+    return {};
+  }
   Result<void> check_cache(const std::string& tap, const KvCache& cache, const Array& held, const std::vector<std::int64_t>& slots) const {
-    const auto length = held == nullptr ? 0 : backend_.shape(held)[2];
-    if (cache.layout().next() == layout_.next() && length == static_cast<std::int64_t>(slots.size())) return {};
+    const auto shape = held == nullptr ? Shape{static_cast<std::int64_t>(rows()), 0, 0, 0} : backend_.shape(held);
+    const auto next = batch_->layout.next();
+    if (cache.layout().next() == next && shape[2] == static_cast<std::int64_t>(slots.size()) &&
+        shape[0] == static_cast<std::int64_t>(rows()))
+      return {};
     return fail("engine-error",
-                fmt::format("the cache should hold {} slots up to token {}, and holds {} up to token {}", slots.size(), layout_.next(),
-                            length, cache.layout().next()),
+                fmt::format("the cache should hold {} rows of {} slots up to token {}, and holds {} of {} up to token {}", rows(),
+                            slots.size(), next, shape[0], shape[2], cache.layout().next()),
                 tap);
   }
 
-  bool per_row_offset() const { return variant_value("rope.offset") == "per_row" || has_padding(plan_); }
+  bool per_row_offset() const { return variant_value("rope.offset") == "per_row" || has_row_offsets(plan_); }
 
   Result<Array> run_op(const Node& node, int step, const std::vector<std::vector<int>>& tokens, const Coordinates& at) {
     if (node.op == Op::cache_write) {
-      auto& cache = caches_.try_emplace(node.output, cache_, weights_.plan().dtype, plan_.poison).first->second;
+      auto& cache = batch_->caches.try_emplace(node.output, cache_, weights_.plan().dtype, plan_.poison).first->second;
       CULPRIT_TRY(auto read, cache.update(backend_, values_.at(node.inputs[0])));
-      CULPRIT_CHECK(check_cache(node.output, cache, read, layout_.live_slots()));
+      CULPRIT_CHECK(check_cache(node.output, cache, read, batch_->layout.live_slots()));
       return read;
     }
     NodeRun run;
@@ -266,7 +285,7 @@ class Runner {
     }
     if (node.op == Op::embedding) run.tokens = tokens;
     if (node.op == Op::rope) {
-      const std::size_t elements = per_row_offset() ? plan_.sequences.size() : 1;
+      const std::size_t elements = per_row_offset() ? rows() : 1;
       for (std::size_t row = 0; row < elements; ++row) run.offset.push_back(position(row, begin_));
       run.rank = variant_value("rope.rank") == "3" ? 3 : 4;
     }
@@ -283,80 +302,46 @@ class Runner {
 
   /// What the node goes on from, and which tokens of its first input are padding.
   Result<void> add_state(const Node& node, NodeRun& run) {
-    const auto state = states_.find(node.output);
+    auto before = batch_->states.before(node.output);
     if (node.op == Op::delta_state) {
-      if (state != states_.end()) run.inputs.push_back(state->second);
+      if (before != nullptr) run.inputs.push_back(before);
       CULPRIT_TRY(run.mask, padding_mask(begin_));
       return {};
     }
-    const auto before = kernel_of(run) - 1;
-    if (before > 0) {
-      auto shape = backend_.shape(run.inputs[0]);
-      shape[2] = before;
-      Array earlier = state == states_.end() ? nullptr : state->second;
-      if (earlier == nullptr) {
-        CULPRIT_TRY(earlier, backend_.zeros(shape, weights_.plan().dtype));
-      }
-      CULPRIT_TRY(run.inputs[0], backend_.concatenate(std::vector{earlier, run.inputs[0]}, 2));
+    auto shape = backend_.shape(run.inputs[0]);
+    shape[2] = backend_.shape(run.weight->dense)[1] - 1;
+    if (before == nullptr) {
+      CULPRIT_TRY(before, backend_.zeros(shape, weights_.plan().dtype));
     }
-    CULPRIT_TRY(run.mask, padding_mask(begin_ - before));
+    if (shape[2] > 0) {
+      CULPRIT_TRY(run.inputs[0], backend_.concatenate(std::vector{before, run.inputs[0]}, 2));
+    }
+    batch_->states.pass(node.output, run.inputs[0], shape[2], weights_.plan().dtype);
+    CULPRIT_TRY(run.mask, padding_mask(begin_ - shape[2]));
     return {};
   }
-  std::int64_t kernel_of(const NodeRun& run) const { return backend_.shape(run.weight->dense)[1]; }
 
-  /// [row, token] of the tokens from number `first` to the end of this step: whether each is one; nullptr when all are.
+  /// [row, token] of the tokens from column `first` to the end of this step: whether each is one; nullptr when all are sure to be.
   Result<Array> padding_mask(std::int64_t first) {
-    if (!has_padding(plan_)) return Array();
-    const auto rows = static_cast<std::int64_t>(plan_.sequences.size()), tokens = end_ + foreign_ - first;
-    auto mask = Tensor::zeros(DType::boolean, {rows, tokens});
-    for (std::int64_t row = 0; row < rows; ++row)
+    if (!has_row_offsets(plan_)) return Array();
+    const auto tokens = end_ + foreign_ - first;
+    auto mask = Tensor::zeros(DType::boolean, {static_cast<std::int64_t>(rows()), tokens});
+    for (std::size_t row = 0; row < rows(); ++row)
       for (std::int64_t i = 0; i < tokens; ++i)
-        if (first + i >= padding_of(plan_, static_cast<std::size_t>(row)))
-          mask.mutable_bytes()[static_cast<std::size_t>(row * tokens + i)] = std::byte{1};
+        if (number(row, first + i) >= 0)
+          mask.mutable_bytes()[row * static_cast<std::size_t>(tokens) + static_cast<std::size_t>(i)] = std::byte{1};
     return backend_.from_host(mask);
-  }
-
-  /// Keeps all that a later step may go on from, until settle_states knows how many of this step's tokens stay.
-  Result<void> keep_states(const Node& node, const Array& output) {
-    if (node.op == Op::delta_state) {
-      passed_[node.output] = output;
-      return {};
-    }
-    CULPRIT_TRY(const auto* weight, weights_.for_engine(node.weight, false));
-    auto shape = backend_.shape(values_.at(node.inputs[0]));
-    shape[2] = backend_.shape(weight->dense)[1] - 1;
-    if (shape[2] == 0) return {};
-    CULPRIT_TRY(auto earlier, backend_.zeros(shape, weights_.plan().dtype));
-    if (const auto state = states_.find(node.output); state != states_.end()) earlier = state->second;
-    CULPRIT_TRY(passed_[node.output], backend_.concatenate(std::vector{earlier, values_.at(node.inputs[0])}, 2));
-    return {};
-  }
-
-  /// Goes back `taken_back` tokens from the end of the step, which a state can as far as the step's beginning.
-  Result<void> settle_states(int taken_back) {
-    const std::int64_t fed = end_ + foreign_ - begin_, left = fed - taken_back;
-    if (left < 0 && !passed_.empty())
-      return fail("not-supported", fmt::format("a recurrent state cannot be taken back {} tokens after a step of {}", taken_back, fed));
-    for (const auto& [tap, passed] : passed_) {
-      const bool is_conv = graph().find(tap)->op == Op::causal_conv;
-      const auto kept = is_conv ? backend_.shape(passed)[2] - fed : 1;
-      if (left == 0) continue;  // as it was
-      const auto begin = is_conv ? left : left - 1;
-      CULPRIT_TRY(states_[tap], backend_.slice(passed, 2, begin, begin + kept));
-    }
-    passed_.clear();
-    return {};
   }
 
   /// On the host, with padding and what came before the first token as 0.
   Result<Tensor> state_on_host(const Node& node, const Array& state) {
     CULPRIT_TRY(const auto tensor, backend_.to_host(state));
-    if (node.op != Op::causal_conv || !has_padding(plan_)) return tensor;
+    if (node.op != Op::causal_conv || !has_row_offsets(plan_)) return tensor;
     auto values = tensor.values();
     const auto before = tensor.dim(2), channels = tensor.dim(3);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto vector = static_cast<std::int64_t>(i) / channels;
-      if (begin_ - before + vector % before < padding_of(plan_, static_cast<std::size_t>(vector / before))) values[i] = 0;
+      if (number(static_cast<std::size_t>(vector / before), begin_ - before + vector % before) < 0) values[i] = 0;
     }
     return Tensor::from_values(tensor.dtype(), tensor.shape(), values);
   }
@@ -389,30 +374,33 @@ class Runner {
     }
     if (before.live != nullptr) {
       CULPRIT_TRY(call.context.cache, state_on_host(node, before.live));
-      for (std::size_t row = 0; row < plan_.sequences.size() && node.op == Op::cache_write; ++row)
+      for (std::size_t row = 0; row < rows() && node.op == Op::cache_write; ++row)
         call.context.cache_slot.push_back(positions_of(before.slots, row));
     }
     CULPRIT_TRY(call.result, backend_.to_host(output));
     call.collapsed_rank = variant_value("rope.rank") == "3" ? 3 : 4;
-    call.per_row_offset = per_row_offset() && plan_.sequences.size() > 1;
+    call.per_row_offset = per_row_offset() && rows() > 1;
+    call.rows_changed = rows_changed_at(plan_, step);
     return call;
   }
 
   Result<std::vector<int>> run_step(int step, TraceWriter& trace) {
     const auto tokens = tokens_of_step(step);
-    layout_.append(end_ + foreign_ - begin_);
+    batch_->layout.append(end_ + foreign_ - begin_);
     const auto at = coordinates();
     masks_.clear();
     values_.clear();
     std::map<std::string, std::string> notes;
-    int layer = -1;
+    const Node* last = nullptr;
     for (const auto& node : graph().nodes()) {
-      if (plan_.sync == Sync::each_layer && node.layer != layer) CULPRIT_CHECK(eval_all());
-      layer = node.layer;
+      if (plan_.sync == Sync::each_layer && last != nullptr && node.layer != last->layer && syncs_after(plan_, last->output, step))
+        CULPRIT_CHECK(eval_all());
+      last = &node;
       Stored before;
-      if (const auto cache = caches_.find(node.output); cache != caches_.end() && fixups_.touches(node, step))
+      const auto& caches = batch_->caches;
+      if (const auto cache = caches.find(node.output); cache != caches.end() && fixups_.touches(node, step))
         before = {cache->second.live(), cache->second.stored_slots()};
-      if (const auto state = states_.find(node.output); state != states_.end() && fixups_.touches(node, step)) before.live = state->second;
+      if (node.op == Op::causal_conv || node.op == Op::delta_state) before.live = batch_->states.before(node.output);
       CULPRIT_TRY(auto output, run_op(node, step, tokens, at));
       if (fixups_.touches(node, step)) {
         CULPRIT_TRY(auto call, host_call(node, step, output, before, tokens, at));
@@ -420,17 +408,20 @@ class Runner {
         if (fixed.output != nullptr) {
           output = fixed.output;
           notes[node.output] = fixed.note;
-          if (node.op == Op::cache_write) CULPRIT_CHECK(caches_.at(node.output).overwrite(backend_, output));
+          if (node.op == Op::cache_write) CULPRIT_CHECK(batch_->caches.at(node.output).overwrite(backend_, output));
         }
       }
-      if (node.op == Op::causal_conv || node.op == Op::delta_state) CULPRIT_CHECK(keep_states(node, output));
-      if (plan_.sync == Sync::each_op) CULPRIT_CHECK(backend_.eval(std::span(&output, 1)));
+      if (node.op == Op::delta_state) batch_->states.pass(node.output, output, 1, output_dtype(node, weights_.plan().dtype));
+      if (syncs_after(plan_, node.output, step)) {
+        if (plan_.sync == Sync::each_op) CULPRIT_CHECK(backend_.eval(std::span(&output, 1)));
+        if (plan_.sync == Sync::async) CULPRIT_CHECK(backend_.async_eval(std::span(&output, 1)));
+      }
       values_[node.output] = std::move(output);
       // What nobody records is let go after its last use, as in a plain decode loop: engines reuse such buffers.
       for (const auto& input : node.inputs)
         if (last_use_.at(input) == node.output && !is_captured(input, step)) values_.erase(input);
     }
-    layout_.settle();
+    batch_->layout.settle();
     CULPRIT_CHECK(eval_all());
     for (const auto& node : graph().nodes()) {
       if (!is_captured(node.output, step)) continue;
@@ -475,15 +466,12 @@ class Runner {
   const RunPlan& plan_;
   Fixups fixups_;
   CacheSpec cache_;
-  CacheLayout layout_{CacheSpec{}};  // of every cache
-  std::map<std::string, KvCache> caches_;
-  std::map<std::string, Array> states_;          // of causal_conv and delta_state, by tap: what the next step goes on from
-  std::map<std::string, Array> passed_;          // of this step, by tap: what it went through
+  RowBatch* batch_ = nullptr;                    // of this step
   std::map<int, Array> masks_;                   // of this step, by window
   std::map<std::string, std::string> last_use_;  // of a tap: the last node that takes it
   std::set<std::string> captured_;
   std::map<std::string, Array> values_;  // outputs of this step by tap
-  int begin_ = 0, end_ = 0;              // tokens fed for good at this step, by number
+  int begin_ = 0, end_ = 0;              // tokens fed for good at this step, by column
   int foreign_ = 0;                      // tokens fed behind them
 };
 

@@ -95,6 +95,58 @@ Result<Array> KvCache::update(Backend& backend, const Array& x) {
   return read;
 }
 
+/// One part of a gathered cache; `*this` is the cache that is being made.
+Result<Array> KvCache::aligned_rows(Backend& backend, const CacheRows& part, std::int64_t live, std::int64_t capacity) const {
+  auto shape = backend.shape(buffer_[0]);
+  shape[0] = part.end - part.begin;
+  std::vector<Array> parts;
+  const auto pad = [&](std::int64_t slots, bool dead) -> Result<void> {
+    if (slots <= 0) return {};
+    shape[2] = slots;
+    if (dead) {
+      CULPRIT_TRY(parts.emplace_back(), spare(backend, shape, dtype_, slots));
+    } else {
+      CULPRIT_TRY(parts.emplace_back(), backend.zeros(shape, dtype_));
+    }
+    return {};
+  };
+  const auto length = part.cache == nullptr ? 0 : part.cache->length();
+  CULPRIT_CHECK(pad(live - length, false));
+  std::int64_t held = live;
+  if (part.cache != nullptr) {
+    auto rows = part.cache->buffer_[0];
+    if (shape[0] < backend.shape(rows)[0]) {
+      CULPRIT_TRY(rows, backend.slice(rows, 0, part.begin, part.end));
+    }
+    const auto slots = part.cache->capacity();
+    if (length > live) {
+      CULPRIT_TRY(rows, backend.slice(rows, 2, length - live, slots));
+    }
+    parts.push_back(rows);
+    held = live - length + slots;
+  }
+  CULPRIT_CHECK(pad(capacity - held, true));
+  if (parts.size() == 1) return parts[0];
+  return backend.concatenate(parts, 2);
+}
+
+Result<KvCache> KvCache::gathered(Backend& backend, const KvCache& like, std::span<const CacheRows> parts, std::int64_t live,
+                                  std::int64_t capacity) {
+  KvCache made(like.spec_, like.dtype_, like.poison_);
+  made.layout_ = CacheLayout::filled(like.spec_, live, capacity);
+  made.buffer_ = like.buffer_;
+  std::vector<Array> rows;
+  for (const auto& part : parts) {
+    CULPRIT_TRY(rows.emplace_back(), made.aligned_rows(backend, part, live, capacity));
+  }
+  made.buffer_ = {rows[0]};
+  if (rows.size() > 1) {
+    CULPRIT_TRY(made.buffer_[0], backend.concatenate(rows, 0));
+  }
+  CULPRIT_CHECK(made.show_live(backend));
+  return made;
+}
+
 Result<void> KvCache::overwrite(Backend& backend, const Array& read) {
   if (spec_.quantizes()) return keep_differing_slots(backend, read);
   if (!settled_.empty()) {

@@ -7,6 +7,13 @@
 
 namespace culprit::kit {
 
+class KvCache;
+/// Rows [begin, end) of a cache; of none, when nothing was written for them yet.
+struct CacheRows {
+  const KvCache* cache = nullptr;
+  std::int64_t begin = 0, end = 0;
+};
+
 class KvCache {
  public:
   /// `poison`: spare slots hold NaN instead of 0; of a quantised cache, their scales and biases do.
@@ -19,6 +26,11 @@ class KvCache {
   /// after that is cut to sinks and window. quantized: three buffers (packed words, scales, biases) of x as the engine quantises it, which
   /// grow as padded does, the first one too; attention reads the dequantised slots, the new ones included.
   [[nodiscard]] Result<Array> update(Backend& backend, const Array& x);
+  /// A concat or padded cache made of rows of others, at least one of which holds something, in this order: `live` slots, at whose right end
+  /// each row's tokens are, in a buffer of `capacity`. What is short is padded on the left with zeros; what is long is cut on the left. Spare
+  /// slots go along. mlx_lm's BatchKVCache does so when rows join (extend, merge) and leave (filter).
+  [[nodiscard]] static Result<KvCache> gathered(Backend& backend, const KvCache& like, std::span<const CacheRows> parts, std::int64_t live,
+                                                std::int64_t capacity);
   /// Makes `read` what the last update returned, and what later ones show of it. quantized: the slots that differ are kept beside the buffers,
   /// since to quantise what was dequantised does not give it back.
   [[nodiscard]] Result<void> overwrite(Backend& backend, const Array& read);
@@ -39,6 +51,7 @@ class KvCache {
 
  private:
   using Planes = std::vector<Array>;  // of one buffer: the values, or packed words, scales and biases
+  [[nodiscard]] Result<Array> aligned_rows(Backend& backend, const CacheRows& part, std::int64_t live, std::int64_t capacity) const;
 
   [[nodiscard]] Result<Planes> stored_form(Backend& backend, const Array& x) const;
   [[nodiscard]] Result<Array> values_of(Backend& backend, const Planes& planes) const;

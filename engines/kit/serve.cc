@@ -124,7 +124,7 @@ class Server {
     hello["cache_kinds"] = Json::array();
     for (const auto kind : cache_kind_names())
       if (kind != "quantized" || backend_.quantises()) hello["cache_kinds"].push_back(kind);
-    hello["syncs"] = Json::array({"lazy", "each_op", "each_layer"});
+    hello["syncs"] = Json::array({"lazy", "each_op", "each_layer", "async"});
     hello["faults"] = Json::array();
     for (const auto& entry : fault_catalogue()) hello["faults"].push_back(entry.id);
     hello_ = std::move(hello);

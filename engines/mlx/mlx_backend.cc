@@ -39,6 +39,13 @@ Result<Range> range_of(const mx::Shape& shape, int axis, std::int64_t begin, std
   return range;
 }
 
+std::vector<mx::array> present(std::span<const kit::Array> arrays) {
+  std::vector<mx::array> list;
+  for (const auto& array : arrays)
+    if (array != nullptr) list.push_back(unwrap(array));
+  return list;
+}
+
 }  // namespace
 
 Json MlxBackend::hello() {
@@ -67,10 +74,14 @@ Result<Tensor> MlxBackend::to_host(const kit::Array& array) {
 
 Result<void> MlxBackend::eval(std::span<const kit::Array> arrays) {
   return guarded("eval", [&]() -> Result<void> {
-    std::vector<mx::array> list;
-    for (const auto& array : arrays)
-      if (array != nullptr) list.push_back(unwrap(array));
-    mx::eval(std::move(list));
+    mx::eval(present(arrays));
+    return {};
+  });
+}
+
+Result<void> MlxBackend::async_eval(std::span<const kit::Array> arrays) {
+  return guarded("async_eval", [&]() -> Result<void> {
+    mx::async_eval(present(arrays));
     return {};
   });
 }

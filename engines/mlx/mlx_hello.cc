@@ -55,6 +55,7 @@ Result<Json> describe() {
     op["variants"].push_back(variant.name);
     op["arithmetic"][variant.name] = {{"accumulate", variant.accumulate}};
   }
+  hello["syncs"] = {"lazy", "each_op", "each_layer", "async"};
   return hello;
 }
 

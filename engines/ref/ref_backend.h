@@ -13,6 +13,7 @@ class RefBackend : public kit::Backend {
   [[nodiscard]] Result<kit::Array> from_host(const Tensor& tensor) override;
   [[nodiscard]] Result<Tensor> to_host(const kit::Array& array) override;
   [[nodiscard]] Result<void> eval(std::span<const kit::Array>) override { return {}; }
+  [[nodiscard]] Result<void> async_eval(std::span<const kit::Array>) override { return {}; }
   [[nodiscard]] Result<kit::Array> apply(const kit::OpRequest& request) override;
   [[nodiscard]] Result<kit::Array> reshape(const kit::Array& x, const Shape& shape) override;
   [[nodiscard]] Result<kit::Array> swap_axes(const kit::Array& x, int axis_a, int axis_b) override;

@@ -98,6 +98,7 @@ TEST_P(Schedules, FormsOfRopeAndTimesOfEvaluationChangeNothing) {
   EXPECT_EQ(with({{"rope", "composed"}, {"sdpa", "composed"}, {"rms_norm", "composed"}}, Sync::lazy), none);
   EXPECT_EQ(with({}, Sync::each_op), none);
   EXPECT_EQ(with({}, Sync::each_layer), none);
+  EXPECT_EQ(with({}, Sync::async), none);
 }
 
 TEST_P(Schedules, ACacheThatDropsNothingGivesTheValuesOfTheConcatenatedOne) {
@@ -423,6 +424,44 @@ TEST(Argmax, IsOfTheLastTokenOfEachRow) {
       EXPECT_EQ(engine.last().argmax[static_cast<std::size_t>(step)][static_cast<std::size_t>(row)], best);
     }
   }
+}
+
+/// Counts what it is asked to evaluate.
+class CountingBackend : public RefBackend {
+ public:
+  CountingBackend() : RefBackend("culprit-ref") {}
+  int waited = 0, begun = 0;
+  Result<void> eval(std::span<const kit::Array> arrays) override {
+    waited += arrays.size() == 1;
+    return {};
+  }
+  Result<void> async_eval(std::span<const kit::Array> arrays) override {
+    begun += arrays.size() == 1;
+    return {};
+  }
+};
+
+TEST(Sync, ActsAfterEachOpOrAfterThoseThatAreNamed) {
+  CountingBackend backend;
+  TestEngine engine(DType::f32, WeightSource::culprit, &backend);
+  const auto nodes = static_cast<int>(engine.weights().model().graph().nodes().size());
+  const auto counted = [&](Sync sync, std::vector<std::string> taps) {
+    auto plan = three_rows({2, 1});
+    plan.sync = sync;
+    plan.sync_taps = std::move(taps);
+    backend.waited = backend.begun = 0;
+    engine.run(plan);
+    return std::pair{backend.waited, backend.begun};
+  };
+  EXPECT_EQ(counted(Sync::lazy, {}), std::pair(0, 0));
+  EXPECT_EQ(counted(Sync::each_op, {}), std::pair(2 * nodes, 0));
+  EXPECT_EQ(counted(Sync::async, {}), std::pair(0, 2 * nodes));
+  EXPECT_EQ(counted(Sync::each_op, {"layers.0.q", "logits@1"}), std::pair(3, 0));
+  EXPECT_EQ(counted(Sync::async, {"layers.*.q@0"}), std::pair(0, engine.facts().layers));
+  auto plan = three_rows({2, 1});
+  plan.sync = Sync::each_op;
+  plan.sync_taps = {"layers.0.nothing"};
+  EXPECT_EQ(engine.error_of(plan), "tap-unknown");
 }
 
 TEST(Capture, KeepsWhatIsAskedForAndNothingElse) {

@@ -39,6 +39,8 @@ Arm in_chunks(const Fixture& f, std::vector<int> ids, std::size_t length, std::s
 Arm incremental(const Fixture& f) { return in_chunks(f, {0}, full(f), 1); }
 Arm prefill(const Fixture& f) { return in_chunks(f, {0}, full(f), full(f)); }
 Arm chunked(const Fixture& f) { return in_chunks(f, {0}, full(f), 3); }
+// The last chunk is shorter than the one before it, and of two tokens, which no other arm feeds to a cache that is not empty.
+Arm uneven_chunks(const Fixture& f) { return in_chunks(f, {0}, full(f), full(f) - 2); }
 Arm reprefill(const Fixture& f) {
   Arm arm = incremental(f);
   arm.plan.reprefill = true;
@@ -124,6 +126,16 @@ Arm unequal(const Fixture& f) {
   return arm;
 }
 
+// Rows 0 and 1 begin, row 2 begins alone; all three decode together, then row 1 leaves, then row 0, and row 2 sheds the padding that it
+// got when it joined.
+Arm joining(const Fixture& f) {
+  Arm arm = batch(f);
+  arm.plan.active = {{0, 1}, {2}, {0, 1, 2}, {0, 2}, {2}};
+  arm.plan.chunks = {2, 1, 1, 1, 1};
+  arm.plan.sequences[1].resize(kShort - 1);
+  return arm;
+}
+
 Arm at_base(const Fixture& f, std::size_t which) {
   Arm arm = alone_0(f);
   arm.plan.position_base = f.other_bases[which];
@@ -132,11 +144,14 @@ Arm at_base(const Fixture& f, std::size_t which) {
 Arm base_0(const Fixture& f) { return at_base(f, 0); }
 Arm base_1021(const Fixture& f) { return at_base(f, 1); }
 Arm base_4099(const Fixture& f) { return at_base(f, 2); }
-Arm each_op(const Fixture& f) {
+Arm evaluated(const Fixture& f, Sync sync) {
   Arm arm = alone_0(f);
-  arm.plan.sync = Sync::each_op;
+  arm.plan.sync = sync;
   return arm;
 }
+Arm each_op(const Fixture& f) { return evaluated(f, Sync::each_op); }
+Arm each_layer(const Fixture& f) { return evaluated(f, Sync::each_layer); }
+Arm async(const Fixture& f) { return evaluated(f, Sync::async); }
 
 Arm offered(Arm arm, const char* op, const char* variant) {
   arm = with_variant(std::move(arm), op, variant);
@@ -159,6 +174,7 @@ std::vector<ArmEntry> arm_entries() {
       {"incremental", "one row, one token a step", incremental},
       {"prefill", "one row, the whole prompt at once", prefill},
       {"chunked", "one row, three tokens a step", chunked},
+      {"uneven chunks", "one row, all but two tokens at once, then two", uneven_chunks},
       {"re-prefill", "one row, the prefix again at each step with a fresh cache", reprefill},
       {"alone", "row 0 alone: a prefill of two, then single tokens", alone_0},
       {"alone row 1", "row 1 alone, as in the batch", alone_1},
@@ -187,10 +203,13 @@ std::vector<ArmEntry> arm_entries() {
       {"speculative", "row 0 alone, two draft tokens fed at the second step and taken back", speculative},
       {"permuted rows", "the three rows in another order", permuted},
       {"unequal rows", "three rows of four, three and two tokens, padded on the left", unequal},
+      {"joining rows", "rows 0 and 1, which row 2 joins; then row 1 leaves, and row 0", joining},
       {"base 0", "row 0 alone, first token at position 0", base_0},
       {"base 1021", "row 0 alone, first token at position 1021", base_1021},
       {"base 4099", "row 0 alone, first token at position 4099", base_4099},
       {"each op", "row 0 alone, evaluated after each op", each_op},
+      {"each layer", "row 0 alone, evaluated after each layer", each_layer},
+      {"async", "row 0 alone, each op's evaluation begun at once and waited for at the end of the step", async},
       {"composed rope", "row 0 alone, RoPE composed of elementary ops", composed_rope},
       {"composed sdpa", "row 0 alone, attention composed of elementary ops", composed_sdpa},
       {"composed rms_norm", "row 0 alone, RMSNorm composed of elementary ops", composed_norm},
@@ -207,15 +226,8 @@ std::vector<Arm> make_arms(const Fixture& fixture) {
     arm.name = entry.name;
     arm.what = entry.what;
     arm.plan.name = entry.name;
-    int fed = 0, prefix = 0;
-    for (const int chunk : arm.plan.chunks) {
-      prefix += chunk;
-      fed += arm.plan.reprefill ? prefix : chunk;
-    }
-    if (arm.plan.reuse)
-      for (const int chunk : arm.plan.reuse->chunks) fed += chunk;
-    for (const auto& draft : arm.plan.drafts) fed += static_cast<int>(draft.tokens[0].size());
-    arm.cost_tokens = fed * static_cast<int>(arm.plan.sequences.size());
+    for (int step = 0; step < steps_of(arm.plan); ++step)
+      arm.cost_tokens += (kept_at(arm.plan, step) + foreign_at(arm.plan, step)) * static_cast<int>(rows_at(arm.plan, step).size());
     arms.push_back(std::move(arm));
   }
   std::ranges::stable_sort(arms, {}, &Arm::cost_tokens);
@@ -227,6 +239,7 @@ std::vector<Relation> relations() {
       {"incremental = prefill", "prefill", "incremental"},
       {"incremental = re-prefill", "re-prefill", "incremental"},
       {"chunked = prefill", "prefill", "chunked"},
+      {"uneven chunks = prefill", "prefill", "uneven chunks"},
       {"row 0 alone = row 0 in a batch", "alone", "batch"},
       {"row 1 alone = row 1 in a batch", "alone row 1", "batch"},
       {"row 2 alone = row 2 in a batch", "alone row 2", "batch"},
@@ -251,10 +264,13 @@ std::vector<Relation> relations() {
       {"speculative = incremental", "alone", "speculative"},
       {"permuted rows = rows", "batch", "permuted rows"},
       {"left-padded rows = rows of equal length", "batch", "unequal rows"},
+      {"rows that join and leave = rows that stay", "batch", "joining rows"},
       {"position base 0 = 257", "alone", "base 0"},
       {"position base 1021 = 257", "alone", "base 1021"},
       {"position base 4099 = 257", "alone", "base 4099"},
       {"each op = lazy evaluation", "alone", "each op"},
+      {"each layer = lazy evaluation", "alone", "each layer"},
+      {"async = lazy evaluation", "alone", "async"},
       {"composed rope = fused rope", "alone", "composed rope"},
       {"composed sdpa = fused sdpa", "alone", "composed sdpa"},
       {"composed rms_norm = fused rms_norm", "alone", "composed rms_norm"},

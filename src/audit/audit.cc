@@ -198,18 +198,18 @@ class Auditor {
       const auto& node = *steps.front()->node;
       CULPRIT_TRY(const auto spec, CacheSpec::parse(plan.cache));
       CacheHistory history;
-      CacheContent content(spec);
-      int fed = 0;  // steps
+      std::vector<CacheContent> contents(plan.sequences.size(), CacheContent(spec));  // of each row
+      int fed = 0;                                                                    // steps
       auto next = steps.begin();
       std::set<int> all_steps;
       for (const auto& record : trace->records()) all_steps.insert(record.step);
       for (const int step : all_steps) {
         if (plan.reprefill) history.clear();
         for (; fed < step; ++fed) {
-          feed_step(plan, fed, content);
-          CULPRIT_CHECK(content.take_back(taken_back_after(plan, fed)));
+          feed_rows(plan, fed, contents);
+          CULPRIT_CHECK(take_rows_back(plan, fed, contents));
         }
-        feed_step(plan, fed++, content);
+        feed_rows(plan, fed++, contents);
         const auto* input = trace->find(step, node.inputs.front());
         const auto* output = trace->find(step, node.output);
         if (input != nullptr && !input->file.empty()) {
@@ -219,15 +219,23 @@ class Auditor {
           history.write_unknown((input != nullptr ? input : output)->at);
         }
         if (next != steps.end() && entry(**next).step == step) {
-          CULPRIT_CHECK(audit_cache(**next, history, content));
+          CULPRIT_CHECK(audit_cache(**next, history, contents));
           ++next;
         }
         const auto taken_back = taken_back_after(plan, step);
         if (taken_back > 0 && (input != nullptr || output != nullptr))
           history.write_unknown(last_tokens((input != nullptr ? input : output)->at, taken_back));
-        CULPRIT_CHECK(content.take_back(taken_back));
+        CULPRIT_CHECK(take_rows_back(plan, step, contents));
       }
     }
+    return {};
+  }
+
+  static void feed_rows(const RunPlan& plan, int step, std::vector<CacheContent>& contents) {
+    for (const auto row : rows_at(plan, step)) feed_step(plan, step, contents[row]);
+  }
+  static Result<void> take_rows_back(const RunPlan& plan, int step, std::vector<CacheContent>& contents) {
+    for (const auto row : rows_at(plan, step)) CULPRIT_CHECK(contents[row].take_back(taken_back_after(plan, step)));
     return {};
   }
 
@@ -242,19 +250,25 @@ class Auditor {
     return at;
   }
 
-  /// Says which row was not fed the positions that are next, or whose live slots are not those that a cache of the plan's kind holds; empty
-  /// when all are right.
-  static std::string wrong_positions(const RunPlan& plan, int step, const Coordinates& at, const CacheContent& content) {
-    const auto first = content.next() - kept_at(plan, step) - foreign_at(plan, step);
-    for (std::size_t row = 0; row < at.slot.size() && row < plan.sequences.size(); ++row) {
-      for (std::size_t token = 0; token < at.position[row].size(); ++token)
+  /// Says which rows should be there and are not, which row was not fed the positions that are next, or whose live slots are not those that a
+  /// cache of the plan's kind holds; empty when all are right.
+  static std::string wrong_positions(const RunPlan& plan, int step, const Coordinates& at, const std::vector<CacheContent>& contents) {
+    const auto rows = rows_at(plan, step);
+    std::vector<int> sequences;
+    for (const auto row : rows) sequences.push_back(sequence_of(plan, row));
+    if (at.sequence != sequences)
+      return fmt::format("the step feeds sequences {}, this cache has {}", fmt::join(sequences, ","), fmt::join(at.sequence, ","));
+    for (std::size_t i = 0; i < at.slot.size(); ++i) {
+      const auto row = rows[i];
+      const auto first = contents[row].next() - kept_at(plan, step) - foreign_at(plan, step);
+      for (std::size_t token = 0; token < at.position[i].size(); ++token)
         if (const auto next = plan.position_base + first + static_cast<std::int64_t>(token) - padding_of(plan, row);
-            at.position[row][token] != next)
-          return fmt::format("row {}: position {} is next, {} was fed", row, next, at.position[row][token]);
+            at.position[i][token] != next)
+          return fmt::format("row {}: position {} is next, {} was fed", row, next, at.position[i][token]);
       std::vector<std::int64_t> expected, actual;
-      for (const auto number : content.read())
+      for (const auto number : contents[row].read())
         if (number >= padding_of(plan, row)) expected.push_back(plan.position_base + number - padding_of(plan, row));
-      for (const auto position : at.slot[row])
+      for (const auto position : at.slot[i])
         if (position >= 0) actual.push_back(position);
       std::ranges::sort(actual);
       if (actual != expected)
@@ -264,7 +278,7 @@ class Auditor {
     return {};
   }
 
-  Result<void> audit_cache(const AuditItem& item, const CacheHistory& history, const CacheContent& content) {
+  Result<void> audit_cache(const AuditItem& item, const CacheHistory& history, const std::vector<CacheContent>& contents) {
     auto& audit = entry(item);
     const auto& at = item.output->at;
     CULPRIT_TRY(const auto actual, values(item, *item.output));
@@ -277,7 +291,7 @@ class Auditor {
       conclude(audit);
       return {};
     }
-    if (auto reason = wrong_positions(traces_[item.trace].plan, item.output->step, at, content); !reason.empty()) {
+    if (auto reason = wrong_positions(traces_[item.trace].plan, item.output->step, at, contents); !reason.empty()) {
       audit.count = audit.over = std::max<std::int64_t>(1, actual.count());
       audit.reason = std::move(reason);
       conclude(audit);

@@ -112,20 +112,22 @@ AuditReport collect_items(const Model& model, const std::vector<AuditedTrace>& t
 Result<std::vector<std::vector<int>>> tokens_at(const RunPlan& plan, int step, const Coordinates& at) {
   // The last tokens of a step may be none of the row's: their numbers are those behind what it feeds for good, or has fed.
   const auto foreign_count = static_cast<std::int64_t>(foreign_at(plan, step));
-  const auto foreign_from = std::int64_t{fed_through(plan, step)} + foreign_held(plan, step) - foreign_count;
+  const auto rows = rows_at(plan, step);
   std::vector<std::vector<int>> tokens;
-  for (std::size_t row = 0; row < at.position.size(); ++row) {
+  for (std::size_t i = 0; i < at.position.size(); ++i) {
     auto& ids = tokens.emplace_back();
-    const bool planned = row < plan.sequences.size();
-    const auto padding = planned ? padding_of(plan, row) : 0;
-    const auto foreign = planned && foreign_count > 0 ? foreign_tokens(plan, step, row) : std::vector<int>();
-    for (const auto position : at.position[row]) {
+    const auto* sequence = i < rows.size() ? &plan.sequences[rows[i]] : nullptr;
+    const auto padding = sequence == nullptr ? 0 : padding_of(plan, rows[i]);
+    const auto foreign = sequence != nullptr && foreign_count > 0 ? foreign_tokens(plan, step, i) : std::vector<int>();
+    const auto foreign_from =
+        sequence == nullptr ? 0 : std::int64_t{fed_through(plan, step, rows[i])} + foreign_held(plan, step) - foreign_count - padding;
+    for (const auto position : at.position[i]) {
       const auto index = position - plan.position_base;
-      const bool is_foreign = foreign_count > 0 && index >= foreign_from - padding;
-      const auto place = is_foreign ? index - (foreign_from - padding) : index;
-      const auto& source = is_foreign || !planned ? foreign : plan.sequences[row];
+      const bool is_foreign = sequence == nullptr || (foreign_count > 0 && index >= foreign_from);
+      const auto place = is_foreign ? index - foreign_from : index;
+      const auto& source = is_foreign ? foreign : *sequence;
       if (place < -padding || place >= std::ssize(source))
-        return fail("trace-invalid", fmt::format("row {} holds position {}, which the plan's sequence does not reach", row, position));
+        return fail("trace-invalid", fmt::format("row {} holds position {}, which the plan's sequence does not reach", i, position));
       ids.push_back(place < 0 ? kPaddingToken : source[static_cast<std::size_t>(place)]);
     }
   }

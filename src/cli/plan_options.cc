@@ -87,6 +87,15 @@ Result<std::vector<int>> parse_numbers(std::string_view option, const std::strin
   return numbers;
 }
 
+Result<std::vector<std::vector<int>>> parse_number_lists(std::string_view option, const std::string& text) {
+  std::vector<std::vector<int>> lists;
+  for (const auto& part : split(text, '/', text.size() + 1)) {
+    CULPRIT_TRY(auto numbers, parse_numbers(option, part));
+    lists.push_back(std::move(numbers));
+  }
+  return lists;
+}
+
 Result<Intervention> parse_intervention(const std::string& text) {
   const auto form =
       fail("option-value", fmt::format("--intervene is '{}', expected exact:TAP, variant:TAP:NAME or replace:TAP:FILE, with @STEP,STEP "

@@ -23,5 +23,7 @@ namespace culprit::cli {
 [[nodiscard]] Result<void> add_variant(const std::string& text, std::map<std::string, std::string>& variants);
 /// Whole numbers between commas, none negative. Error ids: option-value.
 [[nodiscard]] Result<std::vector<int>> parse_numbers(std::string_view option, const std::string& text);
+/// "0,1/2/0,1,2": such lists between slashes. Error ids: option-value.
+[[nodiscard]] Result<std::vector<std::vector<int>>> parse_number_lists(std::string_view option, const std::string& text);
 
 }  // namespace culprit::cli

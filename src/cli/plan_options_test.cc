@@ -22,6 +22,12 @@ TEST(PlanOptions, TokensAreAListOrAFile) {
     EXPECT_EQ(parse_tokens(text).error().id, "tokens-invalid") << text;
 }
 
+TEST(PlanOptions, RowsOfEachStep) {
+  EXPECT_EQ(parse_number_lists("active", "0,1/2/0,1,2").value(), (std::vector<std::vector<int>>{{0, 1}, {2}, {0, 1, 2}}));
+  for (const auto* text : {"", "0//1", "0/", "0/x", "0/-1"})
+    EXPECT_EQ(parse_number_lists("active", text).error().id, "option-value") << text;
+}
+
 TEST(PlanOptions, Chunks) {
   EXPECT_EQ(parse_chunks("incremental", 3).value(), (std::vector<int>{1, 1, 1}));
   EXPECT_EQ(parse_chunks("prefill", 3).value(), std::vector<int>{3});

@@ -46,6 +46,9 @@ Result<Asked> asked_from(const Arguments& arguments, const fs::path& model) {
   CULPRIT_TRY(run.position_base, arguments.integer("base", 0, 0, std::int64_t{1} << 40));
   CULPRIT_TRY(run.chunks, parse_chunks(arguments.value_or("chunks", "incremental"), static_cast<std::size_t>(length_of(run))));
   run.reprefill = arguments.has("reprefill");
+  if (const auto rows = arguments.value("active")) {
+    CULPRIT_TRY(run.active, parse_number_lists("active", *rows));
+  }
   run.cache = arguments.value_or("cache", run.cache);
   run.poison = arguments.has("poison");
   if (const auto steps = arguments.value("restore-after")) {
@@ -62,6 +65,7 @@ Result<Asked> asked_from(const Arguments& arguments, const fs::path& model) {
     run.interventions.push_back(std::move(intervention));
   }
   CULPRIT_TRY(run.faults, faults_from(arguments));
+  run.sync_taps = arguments.values("sync-at");
   CULPRIT_TRY(run, with_word(run, "sync", arguments.value_or("sync", "lazy"), run_plan_from_json));
   CULPRIT_CHECK(validate(run));
   CULPRIT_TRY(const auto limit, arguments.integer("timeout", asked.limit.count(), 1, 86400));
@@ -123,42 +127,47 @@ const Verb kRun = {
         "intervention makes "
         "one op right "
         "(exact), runs it in another variant, or replaces its output by a recorded tensor.",
-    .options = {{.name = "engine", .placeholder = "SPEC", .help = "NAME@VERSION, or ref", .required = true},
-                {.name = "prompt",
-                 .placeholder = "IDS",
-                 .help = "token ids 1,2,3 or a file of them; a row each",
-                 .repeated = true,
-                 .required = true},
-                {.name = "dtype", .placeholder = "DTYPE", .help = "f32, f16 or bf16; f32 by default"},
-                {.name = "weights", .placeholder = "WHO", .help = "whose loader reads the checkpoint: culprit (default) or engine"},
-                {.name = "chunks",
-                 .placeholder = "N,N,..",
-                 .help = "tokens of each step, or incremental (one each, the default), or prefill (all at once)"},
-                {.name = "reprefill", .placeholder = "", .help = "each step feeds all tokens so far into a fresh cache"},
-                {.name = "base", .placeholder = "N", .help = "position of the first token; 0 by default"},
-                {.name = "sequence-ids", .placeholder = "N,N,..", .help = "which logical sequence each row is; 0,1,.. by default"},
-                {.name = "cache",
-                 .placeholder = "KIND",
-                 .help = "concat (default), padded, rotating:size=N,keep=N, sink_window:sink=N,window=N or quantized:bits=N,group=N"},
-                {.name = "restore-after",
-                 .placeholder = "N,N,..",
-                 .help = "steps after which the cache is copied to the host, dropped, and made again from the copy"},
-                {.name = "poison", .placeholder = "", .help = "spare slots of the cache hold NaN"},
-                {.name = "variant",
-                 .placeholder = "OP=NAME",
-                 .help = "how an op is computed: rope=composed, rope.rank=3, linear=quantized",
-                 .repeated = true},
-                {.name = "fault", .placeholder = "SPEC", .help = "a fault to plant: F01, F05:tap=*.q_rope", .repeated = true},
-                {.name = "intervene",
-                 .placeholder = "WHAT",
-                 .help = "exact:TAP, variant:TAP:NAME or replace:TAP:FILE, with @STEP,STEP",
-                 .repeated = true},
-                {.name = "capture", .placeholder = "GLOB", .help = "taps to record; all by default", .repeated = true},
-                {.name = "steps", .placeholder = "N,N,..", .help = "steps to record; all by default"},
-                {.name = "hash-only", .placeholder = "", .help = "record hashes and statistics, no values"},
-                {.name = "sync", .placeholder = "WHEN", .help = "when the engine evaluates: lazy (default), each_op or each_layer"},
-                {.name = "timeout", .placeholder = "SECONDS", .help = "for loading, and for the run; 180 by default"},
-                {.name = "out", .placeholder = "DIR", .help = "keep the trace there"}},
+    .options =
+        {{.name = "engine", .placeholder = "SPEC", .help = "NAME@VERSION, or ref", .required = true},
+         {.name = "prompt",
+          .placeholder = "IDS",
+          .help = "token ids 1,2,3 or a file of them; a row each",
+          .repeated = true,
+          .required = true},
+         {.name = "dtype", .placeholder = "DTYPE", .help = "f32, f16 or bf16; f32 by default"},
+         {.name = "weights", .placeholder = "WHO", .help = "whose loader reads the checkpoint: culprit (default) or engine"},
+         {.name = "chunks",
+          .placeholder = "N,N,..",
+          .help = "tokens of each step, or incremental (one each, the default), or prefill (all at once)"},
+         {.name = "reprefill", .placeholder = "", .help = "each step feeds all tokens so far into a fresh cache"},
+         {.name = "active",
+          .placeholder = "N,N/N/..",
+          .help = "rows of each step, steps apart by /: 0,1/2/0,1,2 has row 2 join; all by default"},
+         {.name = "base", .placeholder = "N", .help = "position of the first token; 0 by default"},
+         {.name = "sequence-ids", .placeholder = "N,N,..", .help = "which logical sequence each row is; 0,1,.. by default"},
+         {.name = "cache",
+          .placeholder = "KIND",
+          .help = "concat (default), padded, rotating:size=N,keep=N, sink_window:sink=N,window=N or quantized:bits=N,group=N"},
+         {.name = "restore-after",
+          .placeholder = "N,N,..",
+          .help = "steps after which the cache is copied to the host, dropped, and made again from the copy"},
+         {.name = "poison", .placeholder = "", .help = "spare slots of the cache hold NaN"},
+         {.name = "variant",
+          .placeholder = "OP=NAME",
+          .help = "how an op is computed: rope=composed, rope.rank=3, linear=quantized",
+          .repeated = true},
+         {.name = "fault", .placeholder = "SPEC", .help = "a fault to plant: F01, F05:tap=*.q_rope", .repeated = true},
+         {.name = "intervene",
+          .placeholder = "WHAT",
+          .help = "exact:TAP, variant:TAP:NAME or replace:TAP:FILE, with @STEP,STEP",
+          .repeated = true},
+         {.name = "capture", .placeholder = "GLOB", .help = "taps to record; all by default", .repeated = true},
+         {.name = "steps", .placeholder = "N,N,..", .help = "steps to record; all by default"},
+         {.name = "hash-only", .placeholder = "", .help = "record hashes and statistics, no values"},
+         {.name = "sync", .placeholder = "WHEN", .help = "when the engine evaluates: lazy (default), each_op, each_layer or async"},
+         {.name = "sync-at", .placeholder = "GLOB", .help = "evaluate so after these taps only; GLOB@STEP for one step", .repeated = true},
+         {.name = "timeout", .placeholder = "SECONDS", .help = "for loading, and for the run; 180 by default"},
+         {.name = "out", .placeholder = "DIR", .help = "keep the trace there"}},
     .positionals = {{.name = "MODEL"}},
     .run = run};
 

@@ -5,9 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <limits>
+#include <numeric>
+#include <set>
 #include <span>
 
 #include "base/fields.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "decode/cache_spec.h"
 
@@ -15,7 +20,7 @@ namespace culprit {
 namespace {
 
 constexpr std::array<std::string_view, 2> kWeightSources = {"engine", "culprit"};
-constexpr std::array<std::string_view, 3> kSyncs = {"lazy", "each_op", "each_layer"};
+constexpr std::array<std::string_view, 4> kSyncs = {"lazy", "each_op", "each_layer", "async"};
 constexpr std::array<std::string_view, 3> kInterventionKinds = {"exact", "variant", "replace"};
 
 tl::unexpected<Error> invalid(std::string message) { return fail("plan-invalid", std::move(message)); }
@@ -62,12 +67,58 @@ Result<void> validate_rows(const RunPlan& plan) {
   return {};
 }
 
+/// The rows of each step are there, each once; each row comes at some step, and is told from the others by its sequence.
+Result<void> validate_active(const RunPlan& plan) {
+  if (plan.active.empty()) return {};
+  if (plan.reprefill) return invalid("a re-prefill has no cache that a row could join or leave");
+  if (plan.active.size() != plan.chunks.size())
+    return invalid(fmt::format("active: expected the rows of {} steps, got those of {}", plan.chunks.size(), plan.active.size()));
+  std::set<int> fed, sequences;
+  for (std::size_t step = 0; step < plan.active.size(); ++step) {
+    if (plan.active[step].empty()) return invalid(fmt::format("active: step {} feeds no row", step));
+    std::set<int> seen;
+    for (const int row : plan.active[step]) {
+      if (row < 0 || static_cast<std::size_t>(row) >= plan.sequences.size())
+        return invalid(fmt::format("active: step {} has row {}; there are {} rows", step, row, plan.sequences.size()));
+      if (!seen.insert(row).second) return invalid(fmt::format("active: step {} has row {} twice", step, row));
+      fed.insert(row);
+    }
+  }
+  for (std::size_t row = 0; row < plan.sequences.size(); ++row) {
+    if (!fed.contains(static_cast<int>(row))) return invalid(fmt::format("active: no step feeds row {}", row));
+    if (!sequences.insert(sequence_of(plan, row)).second)
+      return invalid(fmt::format("two rows are of sequence {}: rows that join or leave are told apart by theirs", sequence_of(plan, row)));
+  }
+  return {};
+}
+
+/// Each row is fed all of its tokens, and padded only up to a row that begins with it.
+Result<void> validate_fed_rows(const RunPlan& plan) {
+  const auto last = static_cast<int>(plan.chunks.size()) - 1;
+  std::set<std::size_t> begun;
+  for (int step = 0; step <= last; ++step) {
+    int padding_min = std::numeric_limits<int>::max();
+    for (const auto row : rows_at(plan, step)) {
+      if (!begun.insert(row).second) continue;
+      const int fed = fed_through(plan, last, row), padding = padding_of(plan, row);
+      if (padding < 0) return invalid(fmt::format("the steps of row {} feed {} tokens, it has {}", row, fed, plan.sequences[row].size()));
+      padding_min = std::min(padding_min, padding);
+    }
+    if (padding_min > 0 && padding_min < std::numeric_limits<int>::max())
+      return invalid(fmt::format("all rows that begin at step {} are padded, by {} tokens at least", step, padding_min));
+  }
+  return {};
+}
+
 Result<void> validate_chunks(const RunPlan& plan) {
   std::int64_t total = 0;
   for (std::size_t step = 0; step < plan.chunks.size(); ++step) {
     if (plan.chunks[step] <= 0) return invalid(fmt::format("chunk {} feeds {} tokens; at least 1 is expected", step, plan.chunks[step]));
     total += plan.chunks[step];
   }
+  if (!plan.active.empty() && total > std::numeric_limits<int>::max()) return invalid(fmt::format("the chunks feed {} tokens", total));
+  CULPRIT_CHECK(validate_active(plan));
+  if (!plan.active.empty()) return validate_fed_rows(plan);
   const std::int64_t length = length_of(plan), reused = plan.reuse ? plan.reuse->common : 0;
   if (total != length - reused)
     return invalid(fmt::format("the chunks feed {} tokens, the {} {}{}", total, has_padding(plan) ? "longest row has" : "rows have", length,
@@ -76,9 +127,8 @@ Result<void> validate_chunks(const RunPlan& plan) {
 }
 
 /// As many tokens in each row, and at least one.
-Result<void> validate_foreign(const RunPlan& plan, const std::vector<std::vector<int>>& tokens, const std::string& what) {
-  if (tokens.size() != plan.sequences.size())
-    return invalid(fmt::format("{} has {} rows, the plan {}", what, tokens.size(), plan.sequences.size()));
+Result<void> validate_foreign(std::size_t rows, const char* of_rows, const std::vector<std::vector<int>>& tokens, const std::string& what) {
+  if (tokens.size() != rows) return invalid(fmt::format("{} has {} rows, the {} {}", what, tokens.size(), of_rows, rows));
   for (const auto& row : tokens)
     if (row.empty() || row.size() != tokens[0].size())
       return invalid(
@@ -90,10 +140,11 @@ Result<void> validate_reuse(const RunPlan& plan) {
   if (!plan.reuse) return {};
   const auto& [common, tokens, chunks] = *plan.reuse;
   if (plan.reprefill) return invalid("a re-prefill begins with a fresh cache at each step, so it reuses none");
+  if (!plan.active.empty()) return invalid("rows that join or leave reuse no prefix: give them one before");
   if (has_padding(plan)) return invalid("rows of unequal length are padded on the left, so they reuse no prefix of one length");
   if (common < 1 || common >= length_of(plan))
     return invalid(fmt::format("reuse: expected 1 to {} common tokens, got {}", length_of(plan) - 1, common));
-  CULPRIT_CHECK(validate_foreign(plan, tokens, "reuse: the other sequence"));
+  CULPRIT_CHECK(validate_foreign(plan.sequences.size(), "plan", tokens, "reuse: the other sequence"));
   std::int64_t total = 0;
   for (const int chunk : chunks) {
     if (chunk <= 0) return invalid(fmt::format("reuse: a chunk feeds {} tokens; at least 1 is expected", chunk));
@@ -125,7 +176,9 @@ Result<void> validate_drafts(const RunPlan& plan) {
       return invalid(fmt::format("drafts: step {} is out of order, or not among the plan's {}{}", draft.step, steps_of(plan),
                                  plan.reuse ? " that are not another sequence's" : ""));
     before = draft.step;
-    CULPRIT_CHECK(validate_foreign(plan, draft.tokens, fmt::format("the draft of step {}", draft.step)));
+    const auto rows = rows_at(plan, draft.step).size();
+    CULPRIT_CHECK(
+        validate_foreign(rows, plan.active.empty() ? "plan" : "step", draft.tokens, fmt::format("the draft of step {}", draft.step)));
   }
   return {};
 }
@@ -133,12 +186,16 @@ Result<void> validate_drafts(const RunPlan& plan) {
 /// What the cache drops is known beforehand, and so is what it cannot take back.
 Result<void> validate_cache(const RunPlan& plan) {
   CULPRIT_TRY(const auto spec, CacheSpec::parse(plan.cache));
+  if (!plan.active.empty() && spec.kind != CacheKind::concat && spec.kind != CacheKind::padded)
+    return fail("not-supported",
+                fmt::format("rows that join or leave with the cache {}; only concat and padded can be re-made", plan.cache));
   if (has_padding(plan) && spec.kind == CacheKind::rotating)
     return fail("not-supported", "rows of unequal length in a rotating cache: it would keep their padding");
-  if (has_padding(plan)) {
+  if (has_row_offsets(plan)) {
     const auto setting = [&](const char* key) { return plan.variants.contains(key) ? plan.variants.at(key) : std::string(); };
     if (setting("rope.rank") == "3" || setting("rope.offset") == "scalar")
-      return invalid("rows of unequal length need an offset for each row: neither rope.rank=3 nor rope.offset=scalar can do that");
+      return invalid(fmt::format("rows {} need an offset for each row: neither rope.rank=3 nor rope.offset=scalar can do that",
+                                 plan.active.empty() ? "of unequal length" : "that join or leave"));
   }
   CacheContent content(spec);
   for (int step = 0; step < steps_of(plan); ++step) {
@@ -184,6 +241,31 @@ Result<void> validate_variants(const RunPlan& plan) {
   return {};
 }
 
+/// "GLOB" or "GLOB@STEP".
+struct SyncPlace {
+  std::string glob;
+  std::optional<int> step;
+};
+SyncPlace sync_place(const std::string& text) {
+  const auto at = text.rfind('@');
+  int step = 0;
+  if (at == std::string::npos) return {text, std::nullopt};
+  const auto [end, error] = std::from_chars(text.data() + at + 1, text.data() + text.size(), step);
+  if (error != std::errc() || end != text.data() + text.size() || at + 1 == text.size()) return {text, std::nullopt};
+  return {text.substr(0, at), step};
+}
+
+Result<void> validate_sync(const RunPlan& plan) {
+  if (static_cast<std::size_t>(plan.sync) >= kSyncs.size()) return invalid("the sync is of an unknown kind");
+  if (plan.sync == Sync::lazy && !plan.sync_taps.empty()) return invalid("sync_taps are given, but lazy evaluation acts after none");
+  for (const auto& text : plan.sync_taps) {
+    const auto place = sync_place(text);
+    if (place.glob.empty()) return invalid("a glob of sync_taps is empty");
+    if (place.step) CULPRIT_CHECK(validate_steps(plan, {*place.step}, "sync_taps"));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string_view name_of(WeightSource source) { return kWeightSources[static_cast<std::size_t>(source)]; }
@@ -195,15 +277,38 @@ int length_of(const RunPlan& plan) {
   return static_cast<int>(length);
 }
 
-int padding_of(const RunPlan& plan, std::size_t row) { return length_of(plan) - static_cast<int>(plan.sequences[row].size()); }
+std::vector<std::size_t> rows_at(const RunPlan& plan, int step) {
+  if (!plan.active.empty()) {
+    const auto& rows = plan.active[static_cast<std::size_t>(step)];
+    return {rows.begin(), rows.end()};
+  }
+  std::vector<std::size_t> all(plan.sequences.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
+}
+
+bool rows_changed_at(const RunPlan& plan, int step) {
+  return step > 0 && !plan.active.empty() && plan.active[static_cast<std::size_t>(step)] != plan.active[static_cast<std::size_t>(step) - 1];
+}
+
+int sequence_of(const RunPlan& plan, std::size_t row) { return plan.sequence_ids.empty() ? static_cast<int>(row) : plan.sequence_ids[row]; }
+
+int padding_of(const RunPlan& plan, std::size_t row) {
+  const int fed = plan.active.empty() ? length_of(plan) : fed_through(plan, static_cast<int>(plan.chunks.size()) - 1, row);
+  return fed - static_cast<int>(plan.sequences[row].size());
+}
 
 bool has_padding(const RunPlan& plan) {
-  return std::ranges::any_of(plan.sequences, [&](const auto& row) { return row.size() != plan.sequences[0].size(); });
+  for (std::size_t row = 0; row < plan.sequences.size(); ++row)
+    if (padding_of(plan, row) != 0) return true;
+  return false;
 }
 
 int priming_steps(const RunPlan& plan) { return plan.reuse ? static_cast<int>(plan.reuse->chunks.size()) : 0; }
 
 int steps_of(const RunPlan& plan) { return priming_steps(plan) + static_cast<int>(plan.chunks.size()); }
+
+bool has_row_offsets(const RunPlan& plan) { return !plan.active.empty() || has_padding(plan); }
 
 namespace {
 
@@ -226,6 +331,21 @@ int fed_through(const RunPlan& plan, int step) {
   for (int s = priming_steps(plan); s <= step && s < steps_of(plan); ++s)
     fed += plan.chunks[static_cast<std::size_t>(s - priming_steps(plan))];
   return fed;
+}
+
+int fed_through(const RunPlan& plan, int step, std::size_t row) {
+  if (plan.active.empty()) return fed_through(plan, step);
+  int fed = 0;
+  for (std::size_t s = 0; static_cast<int>(s) <= step && s < plan.chunks.size(); ++s)
+    if (std::ranges::find(plan.active[s], static_cast<int>(row)) != plan.active[s].end()) fed += plan.chunks[s];
+  return fed;
+}
+
+bool syncs_after(const RunPlan& plan, const std::string& tap, int step) {
+  return plan.sync_taps.empty() || std::ranges::any_of(plan.sync_taps, [&](const std::string& text) {
+           const auto place = sync_place(text);
+           return (!place.step || *place.step == step) && glob_match(place.glob, tap);
+         });
 }
 
 int kept_at(const RunPlan& plan, int step) { return fed_through(plan, step) - (plan.reprefill ? 0 : fed_through(plan, step - 1)); }
@@ -296,6 +416,7 @@ Json to_json(const RunPlan& plan) {
                {"position_base", plan.position_base},
                {"chunks", plan.chunks},
                {"reprefill", plan.reprefill},
+               {"active", plan.active},
                {"drafts", std::move(drafts)},
                {"restore_after", plan.restore_after},
                {"cache", plan.cache},
@@ -306,7 +427,8 @@ Json to_json(const RunPlan& plan) {
                {"hash_only", plan.hash_only},
                {"interventions", std::move(interventions)},
                {"faults", std::move(faults)},
-               {"sync", name_of(plan.sync)}};
+               {"sync", name_of(plan.sync)},
+               {"sync_taps", plan.sync_taps}};
   if (plan.reuse) json["reuse"] = {{"common", plan.reuse->common}, {"tokens", plan.reuse->tokens}, {"chunks", plan.reuse->chunks}};
   return json;
 }
@@ -323,6 +445,7 @@ Result<RunPlan> run_plan_from_json(const Json& json) {
       .required("chunks", plan.chunks)
       .optional("reprefill", plan.reprefill)
       .optional("restore_after", plan.restore_after)
+      .optional("active", plan.active)
       .optional("cache", plan.cache)
       .optional("poison", plan.poison)
       .optional("variants", plan.variants)
@@ -330,7 +453,8 @@ Result<RunPlan> run_plan_from_json(const Json& json) {
       .optional("capture_steps", plan.capture_steps)
       .optional("hash_only", plan.hash_only)
       .optional("faults", faults)
-      .optional("sync", sync);
+      .optional("sync", sync)
+      .optional("sync_taps", plan.sync_taps);
   const auto* interventions = fields.find("interventions");
   const auto* drafts = fields.find("drafts");
   const auto* reuse = fields.find("reuse");
@@ -374,7 +498,7 @@ Result<void> validate(const RunPlan& plan) {
   CULPRIT_CHECK(validate_drafts(plan));
   CULPRIT_CHECK(validate_restores(plan));
   CULPRIT_CHECK(validate_cache(plan));
-  if (static_cast<std::size_t>(plan.sync) >= kSyncs.size()) return invalid("the sync is of an unknown kind");
+  CULPRIT_CHECK(validate_sync(plan));
   CULPRIT_CHECK(validate_variants(plan));
   for (const auto& glob : plan.capture)
     if (glob.empty()) return invalid("a capture glob is empty");

@@ -15,7 +15,7 @@ LoadPlan some_load_plan() {
       .model = "models/smol \"q\".gguf", .dtype = DType::bf16, .weights = WeightSource::engine, .weight_fault = {.q4_1_nibble_offset = 2}};
 }
 
-/// Every field differs from its default.
+/// Every field differs from its default, but `active`, which no re-prefill can have.
 RunPlan some_run_plan() {
   RunPlan plan;
   plan.name = "row alone";
@@ -35,7 +35,8 @@ RunPlan some_run_plan() {
                         {.kind = Intervention::Kind::variant, .tap = "**", .steps = {0, 1}, .variant = "composed"},
                         {.kind = Intervention::Kind::replace, .tap = "embed", .steps = {1}, .file = "values.safetensors"}};
   plan.faults = {*FaultSpec::parse("F01"), *FaultSpec::parse("F01:content=zero,tap=layers.0.q_rope")};
-  plan.sync = Sync::each_layer;
+  plan.sync = Sync::async;
+  plan.sync_taps = {"layers.0.*", "embed@1"};
   return plan;
 }
 
@@ -69,6 +70,7 @@ TEST(PlanTest, ARunPlanRoundTripsExactly) {
   EXPECT_EQ(actual->position_base, expected.position_base);
   EXPECT_EQ(actual->chunks, expected.chunks);
   EXPECT_EQ(actual->reprefill, expected.reprefill);
+  EXPECT_EQ(actual->sync_taps, expected.sync_taps);
   EXPECT_EQ(actual->cache, expected.cache);
   EXPECT_EQ(actual->poison, expected.poison);
   ASSERT_EQ(actual->drafts.size(), 1u);
@@ -200,7 +202,7 @@ TEST(PlanTest, ValidateRefusesContradictions) {
       {"empty glob", [](RunPlan& plan) { plan.capture = {""}; }},
       {"step beyond the end", [](RunPlan& plan) { plan.capture_steps = {2}; }},
       {"negative step", [](RunPlan& plan) { plan.capture_steps = {-1}; }},
-      {"unknown sync", [](RunPlan& plan) { plan.sync = static_cast<Sync>(3); }},
+      {"unknown sync", [](RunPlan& plan) { plan.sync = static_cast<Sync>(4); }},
       {"rank",
        [](RunPlan& plan) {
          plan.variants = {{"rope.rank", "5"}};
@@ -425,6 +427,85 @@ TEST(PlanTest, TokensAreOfTheVocabulary) {
   const auto negative = validate_tokens(plan, 4);
   ASSERT_FALSE(negative);
   EXPECT_NE(negative.error().message.find("row 0, token 1: id -1"), std::string::npos) << negative.error().message;
+}
+
+/// Rows 0 and 1 begin, the second padded by one token; row 2 joins, row 1 leaves.
+RunPlan joining_plan() {
+  RunPlan plan;
+  plan.sequences = {{1, 2, 3, 4}, {5, 6}, {7, 8}};
+  plan.chunks = {2, 1, 1};
+  plan.active = {{0, 1}, {0, 1, 2}, {2, 0}};
+  return plan;
+}
+
+TEST(PlanTest, ARowIsFedByItsOwnSteps) {
+  const auto plan = joining_plan();
+  EXPECT_EQ(run_plan_from_json(to_json(plan))->active, plan.active);
+  ASSERT_TRUE(validate(plan));
+  EXPECT_EQ(rows_at(plan, 2), (std::vector<std::size_t>{2, 0}));
+  EXPECT_EQ(rows_at(small_plan(), 1), std::vector<std::size_t>{0});
+  EXPECT_EQ(fed_through(plan, 1, 0), 3);
+  EXPECT_EQ(fed_through(plan, 0, 2), 0);
+  EXPECT_EQ(padding_of(plan, 0), 0);
+  EXPECT_EQ(padding_of(plan, 1), 1);
+  EXPECT_EQ(padding_of(plan, 2), 0);
+  EXPECT_TRUE(has_padding(plan));
+  EXPECT_TRUE(has_row_offsets(plan));
+  EXPECT_FALSE(rows_changed_at(plan, 0));
+  EXPECT_TRUE(rows_changed_at(plan, 1));
+}
+
+TEST(PlanTest, RowsThatJoinOrLeaveHaveToMakeSense) {
+  const auto error_of = [](const std::function<void(RunPlan&)>& change) {
+    auto plan = joining_plan();
+    change(plan);
+    const auto valid = validate(plan);
+    return valid ? std::string() : valid.error().id + ": " + valid.error().message;
+  };
+  EXPECT_EQ(error_of([](RunPlan& p) { p.active.pop_back(); }), "plan-invalid: active: expected the rows of 3 steps, got those of 2");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.active[1].clear(); }), "plan-invalid: active: step 1 feeds no row");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.active[1] = {0, 1, 3}; }), "plan-invalid: active: step 1 has row 3; there are 3 rows");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.active[1] = {0, -1, 2}; }), "plan-invalid: active: step 1 has row -1; there are 3 rows");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.active[1] = {0, 1, 1}; }), "plan-invalid: active: step 1 has row 1 twice");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.sequences.push_back({1}); }), "plan-invalid: active: no step feeds row 3");
+  EXPECT_EQ(error_of([](RunPlan& p) {
+              p.sequence_ids = {4, 5, 4};
+            }),
+            "plan-invalid: two rows are of sequence 4: rows that join or leave are told apart by theirs");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.sequences[0].push_back(9); }), "plan-invalid: the steps of row 0 feed 4 tokens, it has 5");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.sequences[2].pop_back(); }),
+            "plan-invalid: all rows that begin at step 1 are padded, by 1 tokens at least");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.chunks = {2147483647, 2147483647, 5}; }), "plan-invalid: the chunks feed 4294967299 tokens");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.reprefill = true; }), "plan-invalid: a re-prefill has no cache that a row could join or leave");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.cache = "rotating:size=9"; }),
+            "not-supported: rows that join or leave with the cache rotating:size=9; only concat and padded can be re-made");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.variants["rope.rank"] = "3"; }),
+            "plan-invalid: rows that join or leave need an offset for each row: neither rope.rank=3 nor rope.offset=scalar can do that");
+  EXPECT_EQ(error_of([](RunPlan& p) {
+              p.drafts = {{.step = 2, .tokens = {{1}, {2}, {3}}}};
+            }),
+            "plan-invalid: the draft of step 2 has 3 rows, the step 2");
+  EXPECT_EQ(error_of([](RunPlan& p) { p.drafts = {{.step = 2, .tokens = {{1}, {2}}}}; }), "");
+}
+
+TEST(PlanTest, ASyncActsAfterItsTaps) {
+  auto plan = small_plan();
+  plan.sync = Sync::each_op;
+  EXPECT_TRUE(syncs_after(plan, "embed", 0));
+  plan.sync_taps = {"layers.*.q@1", "embed", "odd@name"};
+  ASSERT_TRUE(validate(plan));
+  EXPECT_TRUE(syncs_after(plan, "embed", 0));
+  EXPECT_FALSE(syncs_after(plan, "layers.3.q", 0));
+  EXPECT_TRUE(syncs_after(plan, "layers.3.q", 1));
+  EXPECT_FALSE(syncs_after(plan, "logits", 1));
+  EXPECT_TRUE(syncs_after(plan, "odd@name", 1));
+  plan.sync_taps = {"embed@2"};
+  EXPECT_EQ(validate(plan).error().message, "sync_taps: there is no step 2; the plan has 2");
+  plan.sync_taps = {"@1"};
+  EXPECT_EQ(validate(plan).error().message, "a glob of sync_taps is empty");
+  plan.sync_taps = {"embed"};
+  plan.sync = Sync::lazy;
+  EXPECT_EQ(validate(plan).error().message, "sync_taps are given, but lazy evaluation acts after none");
 }
 
 }  // namespace

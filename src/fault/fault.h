@@ -41,6 +41,7 @@ struct OpCall {
   DType dtype = DType::f32;
   int collapsed_rank = 4;       // rope: rank of the tensor as given to the op; 3 after [row, head, ..] was collapsed to [row * head, ..]
   bool per_row_offset = false;  // rope: the offset was given as a vector
+  bool rows_changed = false;    // rows joined or left: the batch is not that of the step before
 };
 
 /// What a broken op did, in one of two forms. `altered`: it computed the right formula from other inputs, positions or slots; its output

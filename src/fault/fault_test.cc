@@ -262,5 +262,55 @@ TEST(F06, LeavesAHoleAndLosesTheNewestToken) {
   EXPECT_FALSE(*apply("F06", call)) << "an empty cache";
 }
 
+// [rows, 1 head, slots, 1 channel] of a cache whose row r holds 10 r + slot; the last slot is new.
+struct JoinedCache {
+  Facts f = facts();
+  Node node{.op = Op::cache_write, .output = "layers.0.k_cache", .inputs = {"layers.0.k_rope"}, .weight = "", .layer = 0};
+  OpCall call;
+  JoinedCache(std::int64_t rows, std::int64_t slots) {
+    call.node = &node;
+    call.result = held(rows, slots, 0);
+    call.inputs = {call.result.sliced(2, slots - 1, slots).contiguous()};
+    for (std::int64_t row = 0; row < rows; ++row) {
+      call.context.at.position.push_back({slots - 1});
+      auto& slot = call.context.at.slot.emplace_back();
+      for (std::int64_t s = 0; s < slots; ++s) slot.push_back(s);
+    }
+  }
+  static Tensor held(std::int64_t rows, std::int64_t slots, double first) {
+    std::vector<double> values;
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t slot = 0; slot < slots; ++slot) values.push_back(first + static_cast<double>(10 * row + slot));
+    return Tensor::from_values(DType::f32, {rows, 1, slots, 1}, values);
+  }
+};
+
+TEST(F19, ReadsTheRowsOfTheStepBeforeOnlyWhereRowsChanged) {
+  JoinedCache cache(2, 3);
+  cache.call.previous = JoinedCache::held(3, 2, 500);  // three rows then, of which one left
+  EXPECT_FALSE(*apply("F19", cache.call));
+  cache.call.rows_changed = true;
+  const auto out = apply("F19", cache.call);
+  ASSERT_TRUE(out && *out);
+  EXPECT_EQ((*out)->values(), (std::vector<double>{500, 501, 2, 510, 511, 12})) << "new tokens are its own";
+}
+
+TEST(F19, AlignsAShorterCacheAtItsNewestToken) {
+  JoinedCache cache(2, 4);
+  cache.call.rows_changed = true;
+  cache.call.previous = JoinedCache::held(1, 2, 500);
+  const auto out = apply("F19", cache.call);
+  ASSERT_TRUE(out && *out);
+  EXPECT_EQ((*out)->values(), (std::vector<double>{0, 500, 501, 3, 10, 11, 12, 13}));
+}
+
+TEST(F23, IsNotARowThatLeft) {
+  JoinedCache cache(1, 3);
+  cache.call.previous = JoinedCache::held(2, 4, 500);
+  EXPECT_TRUE(*apply("F23", cache.call));
+  cache.call.rows_changed = true;
+  EXPECT_FALSE(*apply("F23", cache.call));
+}
+
 }  // namespace
 }  // namespace culprit

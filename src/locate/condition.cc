@@ -64,6 +64,7 @@ std::vector<Predicate> candidates(const std::vector<Observation>& bad, bool coll
   if (collapsed_somewhere) offer("index of dimension 0 > 0", [](const Observation& o) { return o.dim0() > 0; });
   offer("after the cache was restored", [](const Observation& o) { return o.restored; });
   offer("row is padded", [](const Observation& o) { return o.padded; });
+  offer("rows joined or left", [](const Observation& o) { return o.rows_changed; });
   offer("after a draft was taken back", [](const Observation& o) { return o.after_draft; });
   offer(fmt::format("tap {}", fmt::join(roles, ", ")), [roles](const Observation& o) { return roles.contains(o.role); });
   return list;

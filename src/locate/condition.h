@@ -15,15 +15,16 @@ struct Observation {
   int rank = 4;  // of the tensor as the op got it
   bool offset_scalar = true;
   bool input_contiguous = true;
-  std::string cache;         // "concat", "padded", "quantized:bits=8,group=32"
-  std::string variant;       // of the op
-  std::int64_t rows = 1;     // B
-  std::int64_t tokens = 1;   // L of the step
-  std::int64_t cached = 0;   // tokens in the cache before the step
-  std::int64_t base = 0;     // position of the sequence's first token
-  bool padded = false;       // the row has padding
-  bool after_draft = false;  // a step before took tokens back, of a draft or of another sequence
-  bool restored = false;     // the cache was made again from a copy before
+  std::string cache;          // "concat", "padded", "quantized:bits=8,group=32"
+  std::string variant;        // of the op
+  std::int64_t rows = 1;      // B
+  std::int64_t tokens = 1;    // L of the step
+  std::int64_t cached = 0;    // tokens in the cache before the step
+  std::int64_t base = 0;      // position of the sequence's first token
+  bool padded = false;        // the row has padding
+  bool after_draft = false;   // a step before took tokens back, of a draft or of another sequence
+  bool restored = false;      // the cache was made again from a copy before
+  bool rows_changed = false;  // rows joined or left before this step
   int row = 0;
   int head = -1;
   int heads = 1;

@@ -50,7 +50,7 @@ Observation observe(const AuditedRun& run, const Graph& graph, const OpAudit& op
   o.layer = node.layer;
   o.rank = node.op == Op::rope && variant_value(run.arm.plan, "rope.rank", "4") == "3" ? 3 : static_cast<int>(record->layout.shape.size());
   o.rows = record->at.rows();
-  o.offset_scalar = (variant_value(run.arm.plan, "rope.offset", "scalar") == "scalar" && !has_padding(run.arm.plan)) || o.rows == 1;
+  o.offset_scalar = (variant_value(run.arm.plan, "rope.offset", "scalar") == "scalar" && !has_row_offsets(run.arm.plan)) || o.rows == 1;
   for (const auto& input : node.inputs)
     if (const auto* source = run.made.trace->find(op.step, input))
       o.input_contiguous = o.input_contiguous && source->layout.is_contiguous();
@@ -58,7 +58,11 @@ Observation observe(const AuditedRun& run, const Graph& graph, const OpAudit& op
   o.variant = variant_of(run.arm.plan, node.op);
   o.tokens = record->at.tokens();
   o.base = run.arm.plan.position_base;
-  o.padded = padding_of(run.arm.plan, static_cast<std::size_t>(cell.row)) > 0;
+  const auto row = static_cast<std::size_t>(cell.row);
+  const auto rows = rows_at(run.arm.plan, op.step);
+  o.padded = (row < rows.size() && padding_of(run.arm.plan, rows[row]) > 0) ||
+             (row < record->at.slot.size() && std::ranges::count(record->at.slot[row], -1) > 0);
+  o.rows_changed = rows_changed_at(run.arm.plan, op.step);
   for (int before = 0; before < op.step; ++before) o.after_draft = o.after_draft || taken_back_after(run.arm.plan, before) > 0;
   o.restored = restored_before(run.arm.plan, op.step);
   if (!record->at.slot.empty())
@@ -148,6 +152,10 @@ Result<Exploration> explore(Session& session, const Model& model, UsedWeights& w
     }
     if (!arm.needs_op.empty() && !session.offers(arm.needs_op, arm.needs_variant)) {
       exploration.skipped.push_back(fmt::format("arm {}: the engine has no {} variant of {}", arm.name, arm.needs_variant, arm.needs_op));
+      continue;
+    }
+    if (!session.offers(arm.plan.sync)) {
+      exploration.skipped.push_back(fmt::format("arm {}: the engine does not evaluate {}", arm.name, name_of(arm.plan.sync)));
       continue;
     }
     AuditedRun run;

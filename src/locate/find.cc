@@ -8,6 +8,7 @@
 #include <set>
 
 #include "audit/weights.h"
+#include "locate/evaluation_order.h"
 #include "locate/explain.h"
 #include "locate/explore.h"
 #include "locate/known_defects.h"
@@ -261,6 +262,9 @@ class Finder {
       verdict_.not_tested.push_back("precision that is lower than declared: what it does to the logits takes runs of its own");
       return {};
     }
+    CULPRIT_TRY(verdict_.orders, order_findings(*session_, model_.graph(), exploration_, options_.progress));
+    if (verdict_.orders.empty() && exploration_.find("alone") != nullptr)
+      verdict_.compared.push_back("orders of evaluation, all taps recorded and the logits alone: equal bit for bit");
     CULPRIT_TRY(verdict_.precision, precision_findings(*session_, model_, weights_, exploration_));
     return {};
   }
@@ -502,6 +506,11 @@ class Finder {
       verdict_.reason = "the planted fault changed nothing in any arm: its trigger was not met, so these runs could not have shown it";
       return;
     }
+    for (const auto& order : verdict_.orders)
+      if (order.repeatable && !order.audited) {
+        verdict_.reason = "every op that was audited is right, but runs of which only the logits were recorded differ: " + to_text(order);
+        return;
+      }
     verdict_.status = Status::no_divergence;
   }
 

@@ -47,6 +47,8 @@ std::map<std::string, std::string> factors(const Entry& entry) {
   for (std::size_t row = 0; row < ids.size(); ++row)
     out[fmt::format("tokens.{}", ids[row])] = fmt::format("{}", fmt::join(plan.sequences[row], ","));
   out["schedule"] = fmt::format("{}{}", plan.reprefill ? "re-prefill " : "", fmt::join(plan.chunks, "+"));
+  for (std::size_t step = 0; step < plan.active.size(); ++step)
+    out["schedule"] += fmt::format("{}{}", step == 0 ? " of rows " : "; ", fmt::join(plan.active[step], ","));
   for (const auto& draft : plan.drafts) {
     out["schedule"] += fmt::format(", drafts at {}:", draft.step);
     for (const auto& row : draft.tokens) out["schedule"] += fmt::format(" {}", fmt::join(row, ","));
@@ -72,6 +74,7 @@ std::map<std::string, std::string> factors(const Entry& entry) {
   out["interventions"] = fmt::format("{}", fmt::join(interventions, " "));
   out["faults"] = fmt::format("{}", fmt::join(faults, " "));
   out["evaluation"] = name_of(plan.sync);
+  if (!plan.sync_taps.empty()) out["evaluation"] += fmt::format(" after {}", fmt::join(plan.sync_taps, ","));
   return out;
 }
 

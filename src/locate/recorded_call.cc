@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 #include "audit/items.h"
 #include "audit/recurrent_history.h"
@@ -55,6 +57,56 @@ Result<Tensor> state_before(const Model& model, const Trace& trace, const RunPla
   return *std::move(before);
 }
 
+/// What the rows of `at` had in their caches before `step`, right-aligned as the kit gathers them: each as its last step left it. One row's
+/// cache was last written at another step than another's where rows join and leave.
+Result<std::pair<Tensor, std::vector<std::vector<std::int64_t>>>> gathered_cache(const Trace& trace, int step, const Node& node,
+                                                                                 const Coordinates& at) {
+  struct Row {
+    Tensor values;  // [1, kv_head, slot, channel]
+    std::vector<std::int64_t> slots;
+  };
+  std::vector<Row> rows;
+  const auto missing = [&] {
+    return fail("tap-unknown", fmt::format("{} holds earlier tokens, but the step that wrote them was not recorded", node.output));
+  };
+  const auto slots = static_cast<std::int64_t>(at.slot[0].size()) - at.tokens();
+  Shape shape;
+  DType dtype = DType::f32;
+  for (const int sequence : at.sequence) {
+    auto& row = rows.emplace_back();
+    for (int earlier = step - 1; earlier >= 0 && row.values.empty(); --earlier) {
+      const auto* record = trace.find(earlier, node.output);
+      if (record == nullptr) continue;
+      const auto found = std::ranges::find(record->at.sequence, sequence);
+      if (found == record->at.sequence.end()) continue;
+      CULPRIT_TRY(const auto held, trace.tensor(*record));
+      const auto index = found - record->at.sequence.begin();
+      row.values = held.sliced(0, index, index + 1);
+      row.slots = record->at.slot[static_cast<std::size_t>(index)];
+      shape = held.shape();
+      dtype = held.dtype();
+    }
+  }
+  if (shape.size() != 4) return missing();
+  shape[0] = static_cast<std::int64_t>(rows.size());
+  shape[2] = slots;
+  std::pair gathered{Tensor::zeros(dtype, shape), std::vector<std::vector<std::int64_t>>{}};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    auto& held = gathered.second.emplace_back(static_cast<std::size_t>(slots), -1);
+    const auto length = std::ssize(rows[i].slots);
+    for (std::int64_t slot = std::max<std::int64_t>(0, slots - length); slot < slots; ++slot) {
+      const auto from = slot - slots + length;
+      held[static_cast<std::size_t>(slot)] = rows[i].slots[static_cast<std::size_t>(from)];
+      for (std::int64_t head = 0; head < shape[1]; ++head)
+        for (std::int64_t channel = 0; channel < shape[3]; ++channel)
+          gathered.first.set({static_cast<std::int64_t>(i), head, slot, channel}, rows[i].values.at({0, head, from, channel}));
+    }
+    for (std::size_t slot = 0; slot < held.size(); ++slot)
+      if (at.slot[i][slot] >= 0 && held[slot] != at.slot[i][slot]) return missing();
+  }
+  return gathered;
+}
+
 }  // namespace
 
 Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, const Trace& trace, int step, const Node& node) {
@@ -101,17 +153,20 @@ Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, con
   if (before != nullptr) {
     CULPRIT_TRY(call.previous, trace.tensor(*before));
   }
+  call.rows_changed = rows_changed_at(plan, step);
   if (node.op == Op::cache_write && holds_earlier(output->at) && !plan.reprefill) {
-    if (before == nullptr)
-      return fail("tap-unknown", fmt::format("{} holds earlier tokens, but the step before was not recorded", node.output));
-    call.context.cache = call.previous;
-    call.context.cache_slot = before->at.slot;
+    if (plan.active.empty() && before != nullptr) {
+      call.context.cache = call.previous;
+      call.context.cache_slot = before->at.slot;
+    } else {
+      CULPRIT_TRY(std::tie(call.context.cache, call.context.cache_slot), gathered_cache(trace, step, node, output->at));
+    }
   }
   if (node.op == Op::causal_conv || node.op == Op::delta_state) {
     CULPRIT_TRY(call.context.cache, state_before(model, trace, plan, step, node));
   }
   call.collapsed_rank = plan.variants["rope.rank"] == "3" ? 3 : 4;
-  call.per_row_offset = (plan.variants["rope.offset"] == "per_row" || has_padding(plan)) && output->at.rows() > 1;
+  call.per_row_offset = (plan.variants["rope.offset"] == "per_row" || has_row_offsets(plan)) && output->at.rows() > 1;
   std::vector<Array> inputs;
   for (const auto& input : call.inputs) inputs.push_back(to_array(input));
   CULPRIT_TRY(const auto value, evaluate_node(node, inputs, call.context));

@@ -114,6 +114,12 @@ bool Session::has_own_loader() const {
   return std::ranges::find(sources, Json("engine")) != sources.end();
 }
 
+bool Session::offers(Sync sync) const {
+  if (!hello_.contains("syncs")) return true;
+  const auto& syncs = hello_.at("syncs");
+  return std::ranges::find(syncs, Json(name_of(sync))) != syncs.end();
+}
+
 Result<void> Session::load(const LoadPlan& plan) {
   if (is_loaded_ && to_json(plan) == to_json(loaded_)) return {};
   is_loaded_ = false;
@@ -145,7 +151,13 @@ Result<Made> Session::run(const RunPlan& plan, const std::string& purpose) {
   settings.erase("name");
   const auto key = to_json(loaded_).dump() + settings.dump();
   if (const auto known = made_.find(key); known != made_.end()) return known->second;
+  CULPRIT_TRY(auto made, run_again(plan, purpose));
+  made_[key] = made;
+  return made;
+}
 
+Result<Made> Session::run_again(const RunPlan& plan, const std::string& purpose) {
+  CULPRIT_CHECK(validate(plan));
   Entry entry;
   entry.engine = engine_.spec();
   entry.library_sha256 = hello_.value("library_sha256", "");
@@ -166,7 +178,6 @@ Result<Made> Session::run(const RunPlan& plan, const std::string& purpose) {
   Made made;
   made.entry = ledger_.add(std::move(entry));
   made.trace = std::make_shared<const Trace>(*std::move(trace));
-  made_[key] = made;
   return made;
 }
 

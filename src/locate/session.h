@@ -52,6 +52,8 @@ class Session {
   [[nodiscard]] const EngineInfo& engine() const { return engine_; }
   [[nodiscard]] bool offers(const std::string& op, const std::string& variant) const;
   [[nodiscard]] bool has_own_loader() const;
+  /// Also when hello does not say.
+  [[nodiscard]] bool offers(Sync sync) const;
 
   /// Loads unless this very plan is loaded already.
   [[nodiscard]] Result<void> load(const LoadPlan& plan);
@@ -60,6 +62,8 @@ class Session {
   /// Runs `plan` on what is loaded. A plan that was run before with the same settings and capture is not run again.
   /// Error ids: those of DriverProcess; engine-trace when the trace is not whole or does not hold what was hashed.
   [[nodiscard]] Result<Made> run(const RunPlan& plan, const std::string& purpose);
+  /// The same, made anew each time.
+  [[nodiscard]] Result<Made> run_again(const RunPlan& plan, const std::string& purpose);
   /// The run that ended in an engine failure, if one did.
   [[nodiscard]] const std::optional<BrokenRun>& broken_run() const { return broken_run_; }
   /// One model-free op; `fields` as in docs/protocol.md.

@@ -1,5 +1,7 @@
 #include "locate/verdict.h"
 
+#include "locate/evaluation_order.h"
+
 namespace culprit {
 
 std::string_view name_of(Status status) {
@@ -80,6 +82,20 @@ Json to_json(const PrecisionFinding& finding) {
           {"runs", finding.entries}};
 }
 
+Json to_json(const OrderFinding& finding) {
+  return {{"order", finding.order},
+          {"text", to_text(finding)},
+          {"audited", finding.audited},
+          {"repeatable", finding.repeatable},
+          {"repeats", {{"runs", finding.runs}, {"base_equal", finding.base_equal}, {"other_equal", finding.other_equal}}},
+          {"first_difference", finding.first_difference},
+          {"place", finding.place},
+          {"until", finding.until},
+          {"together_from", finding.together_from},
+          {"steps", finding.steps},
+          {"runs", finding.entries}};
+}
+
 Json to_json(const RelationOutcome& relation) {
   Json out = {{"relation", relation.name}, {"runs", {relation.expected, relation.actual}}};
   if (!relation.refused.empty()) {
@@ -130,6 +146,8 @@ Json to_json(const Verdict& verdict) {
   for (const auto& defect : verdict.defects) out["defects"].push_back(to_json(defect));
   out["precision"] = Json::array();
   for (const auto& finding : verdict.precision) out["precision"].push_back(to_json(finding));
+  out["evaluation_order"] = Json::array();
+  for (const auto& finding : verdict.orders) out["evaluation_order"].push_back(to_json(finding));
   out["relations"] = Json::array();
   for (const auto& relation : verdict.relations) out["relations"].push_back(to_json(relation));
   out["audited"] = Json::array();

@@ -82,6 +82,22 @@ struct RelationOutcome {
   std::string refused;                                 // why the ledger refused the contrast, or empty
 };
 
+/// Results that depend on when the engine evaluates, or on what is recorded: a fact, with the runs that show it, and no proof of a race.
+/// Stands beside any verdict. Names are nodes' outputs.
+struct OrderFinding {
+  std::string order;        // against lazy evaluation: "each_op", "each_layer", "async"; or "recording": all taps against the logits alone
+  bool audited = false;     // every op of both runs was; else only their logits are known
+  bool repeatable = false;  // both plans give the same bits each time
+  int runs = 0;             // of each plan
+  int base_equal = 0, other_equal = 0;  // of these, with the bits of the first
+  std::string first_difference;         // "TAP@STEP": the first recorded output that differs, in order of steps and of the graph
+  std::string place;                    // evaluating this one changes the result; empty when bisection found none
+  std::string until;                    // but only before this one; empty: up to the end of the step
+  std::string together_from;            // only together with those from here on; empty: alone
+  std::vector<int> steps;               // one of these steps is enough
+  std::vector<int> entries;
+};
+
 /// How the engine failed, and the run in which it did.
 struct EngineFailure {
   Error error;
@@ -96,6 +112,7 @@ struct Verdict {
   std::vector<Defect> defects;
   int explained = 0;  // defects whose mechanism is explained
   std::vector<PrecisionFinding> precision;
+  std::vector<OrderFinding> orders;
   std::vector<RelationOutcome> relations;
   std::vector<BoundSummary> audited;  // by op and variant
   std::vector<std::string> compared;

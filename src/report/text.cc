@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "locate/evaluation_order.h"
+
 namespace culprit {
 namespace {
 
@@ -92,6 +94,7 @@ std::string to_text(const Verdict& verdict, const TextOptions& options) {
   for (const auto& finding : verdict.precision)
     writer.line("  precision: {} in {}: {}; moves the logits by at most {:.3g}{}", finding.op, finding.condition, finding.reason,
                 finding.logits_effect_max, other_rounding(finding));
+  for (const auto& finding : verdict.orders) writer.line("  {}{}", to_text(finding), runs(finding.entries));
   writer.line("  {} runs, {:.1f} s; reproduce: {}", verdict.ledger.entries().size(), verdict.seconds, verdict.reproduce);
 
   number = 0;

@@ -13,7 +13,8 @@ bool in_order(const std::vector<std::int64_t>& slots) {
 // The step before read more slots than are cached now: what it fed beyond them was taken back, but its keys or values are still there.
 Result<std::optional<Broken>> breaks(const FaultSpec&, const OpCall& call) {
   const auto before = cached_tokens(call);
-  if (before == 0 || call.previous.rank() != 4 || call.previous.dim(2) <= before || !in_order(call.context.at.slot[0])) return std::nullopt;
+  if (call.rows_changed || before == 0 || call.previous.rank() != 4 || call.previous.dim(2) <= before || !in_order(call.context.at.slot[0]))
+    return std::nullopt;
   auto output = call.result.copy();
   const auto stale = std::min(call.previous.dim(2), output.dim(2)) - before;
   for_each_index({output.dim(0), output.dim(1), stale, output.dim(3)}, [&](std::span<const std::int64_t> i) {
