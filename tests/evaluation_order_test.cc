@@ -74,6 +74,17 @@ TEST_F(EvaluationOrder, ThatChangesARoundingIsAFactBesideNoDivergence) {
   for (const int run : verdict.orders[0].entries) EXPECT_TRUE(verdict.ledger.entry(run)) << run;
 }
 
+TEST_F(EvaluationOrder, MayTakeTwoPlacesTogether) {
+  const auto verdict = find_on("needs-two");
+  const auto* found = order(verdict, "each_op");
+  ASSERT_NE(found, nullptr) << to_text(verdict);
+  EXPECT_EQ(found->place, "layers.1.attn_norm");
+  EXPECT_EQ(found->together_from, "layers.0.attn");
+  EXPECT_NE(to_text(*found).find("evaluating layers.1.attn_norm changes it when layers.0.attn and those between were too"),
+            std::string::npos)
+      << to_text(*found);
+}
+
 TEST_F(EvaluationOrder, ThatReadsStaleMemoryIsADefectOfTheOpAndAFact) {
   const auto verdict = find_on("stale");
   EXPECT_EQ(verdict.status, Status::localised) << to_text(verdict);

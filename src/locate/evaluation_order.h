@@ -21,7 +21,7 @@ namespace culprit {
                                                                const std::function<void(const std::string&)>& progress = {});
 
 /// "result depends on evaluation order (each_op against lazy): evaluating layers.1.attn_norm before layers.1.q changes it, at step 2 alone;
-/// layers.1.attn_norm@0 differs first; repeatable: 3 of 3 runs lazily, 3 of 3 so; this does not prove a race"
+/// layers.1.attn_norm@0 differs first; repeatable: 3 of 3 runs of the one, 3 of 3 of the other; this does not prove a race"
 [[nodiscard]] std::string to_text(const OrderFinding& finding);
 
 }  // namespace culprit

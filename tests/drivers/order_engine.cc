@@ -1,5 +1,5 @@
 // The reference engine, whose results depend on when it evaluates: order_engine HOW. One op's output (kPlace) is fragile: what becomes of it
-// when its first consumer (kConsumer) finds it not evaluated is HOW.
+// when its first consumer (kConsumer) finds it not evaluated is HOW; with "needs-two", when that or kOther was not.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -14,7 +14,7 @@
 namespace culprit {
 namespace {
 
-constexpr std::string_view kPlace = "layers.1.attn_norm", kConsumer = "layers.1.q", kLast = "final_norm";
+constexpr std::string_view kPlace = "layers.1.attn_norm", kConsumer = "layers.1.q", kOther = "layers.0.attn", kLast = "final_norm";
 
 class OrderBackend final : public ref::RefBackend {
  public:
@@ -28,17 +28,24 @@ class OrderBackend final : public ref::RefBackend {
   }
 
   Result<void> eval(std::span<const kit::Array> arrays) override {
-    for (const auto& array : arrays) evaluated_ = evaluated_ || (array != nullptr && array.get() == fragile_.lock().get());
+    for (const auto& array : arrays) {
+      evaluated_ = evaluated_ || (array != nullptr && array.get() == fragile_.lock().get());
+      other_evaluated_ = other_evaluated_ || (array != nullptr && array == other_.lock());
+    }
     return {};
   }
   Result<void> async_eval(std::span<const kit::Array> arrays) override { return eval(arrays); }
 
   Result<kit::Array> apply(const kit::OpRequest& request) override {
     const std::string_view tap = request.node->output;
-    if (tap == kConsumer && !evaluated_)
+    if (tap == kConsumer && !(evaluated_ && (other_evaluated_ || how_ != "needs-two")))
       if (const auto fragile = fragile_.lock()) spoil(*fragile);
     CULPRIT_TRY(auto output, RefBackend::apply(request));
     if (tap == kLast && how_ == "reuses-memory" && fragile_.expired() && !evaluated_) return nudged(output);
+    if (tap == kOther) {
+      other_ = output;
+      other_evaluated_ = false;
+    }
     if (tap != kPlace) return output;
     if (how_ == "not-repeatable" && (random_() & 1) != 0) return nudged(output);
     const auto own = std::make_shared<Tensor>(static_cast<const Tensor*>(output.get())->copy());
@@ -59,12 +66,13 @@ class OrderBackend final : public ref::RefBackend {
   }
   void spoil(Tensor& x) const {
     if (how_ == "stale") x = Tensor::zeros(x.dtype(), x.shape());
-    if (how_ == "other-rounding") x = with_other_rounding(x);
+    if (how_ == "other-rounding" || how_ == "needs-two") x = with_other_rounding(x);
   }
 
   std::string_view how_;
   std::weak_ptr<Tensor> fragile_;
-  bool evaluated_ = false;
+  std::weak_ptr<const void> other_;
+  bool evaluated_ = false, other_evaluated_ = false;
   std::mt19937 random_{1};
 };
 
