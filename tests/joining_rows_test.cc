@@ -90,7 +90,7 @@ void expect_positions_go_on(const RunPlan& plan, const Trace& trace) {
       const auto& fed = record.at.position[row];
       const int sequence = record.at.sequence[row];
       EXPECT_EQ(fed.front(), next.contains(sequence) ? next.at(sequence) : fed.front());
-      next[sequence] = fed.back() + 1 - drafted_at(plan, record.step);
+      next[sequence] = fed.back() + 1 - foreign_at(plan, record.step);
     }
   }
 }

@@ -164,7 +164,7 @@ class Runner {
       auto alone = plan_;
       alone.sync_taps = {text};
       const auto acts = [&](const Node& node) {
-        for (int step = 0; step < static_cast<int>(plan_.chunks.size()); ++step)
+        for (int step = 0; step < steps_of(plan_); ++step)
           if (syncs_after(alone, node.output, step)) return true;
         return false;
       };

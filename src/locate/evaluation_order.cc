@@ -140,7 +140,7 @@ class Search {
 
   Result<void> find_steps() {
     if (contrast_.at != evaluated_at) return {};
-    for (int step = 0; step < static_cast<int>(contrast_.base.chunks.size()); ++step) {
+    for (int step = 0; step < steps_of(contrast_.base); ++step) {
       CULPRIT_TRY(const bool changed, changes({fmt::format("{}@{}", finding_.place, step)}));
       if (changed) finding_.steps.push_back(step);
     }
