@@ -67,7 +67,7 @@ Result<mx::array> delta_out_composed(const kit::OpRequest& request) {
   const auto& q = input(request, 0);
   const auto& state = input(request, 1);
   const int rows = state.shape(0), heads = state.shape(1), tokens = state.shape(2), keys = q.shape(3);
-  const auto cells = mx::reshape(state, mx::Shape{rows, heads, tokens, state.shape(3) / keys, keys});
+  const auto cells = mx::reshape(mx::astype(state, mx::float32), mx::Shape{rows, heads, tokens, state.shape(3) / keys, keys});
   return mx::astype(mx::sum(mx::multiply(cells, mx::expand_dims(shared(q, heads), -2)), -1, false), q.dtype());
 }
 

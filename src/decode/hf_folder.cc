@@ -55,8 +55,7 @@ Result<HfConfig> read_hf_config(const std::filesystem::path& folder) {
 
 bool is_hf_wrapper(const HfConfig& config) {
   const auto type = config.text("model_type", "");
-  if (!type || find_hf_wrapped(*type) == nullptr) return false;
-  return config.has("text_config") || find_hf_architecture(*type) == nullptr;  // some names are of both
+  return type && find_hf_wrapped(*type) != nullptr;
 }
 
 namespace {
@@ -74,8 +73,9 @@ Result<Facts> read_wrapped(const HfConfig& config, const Architecture& architect
 
 Result<Facts> read_hf_facts(const HfConfig& config) {
   CULPRIT_TRY(const auto type, config.text("model_type", ""));
-  const auto* wrapped = is_hf_wrapper(config) ? find_hf_wrapped(type) : nullptr;
-  const auto* architecture = wrapped != nullptr ? wrapped : find_hf_architecture(type);
+  const auto* plain = find_hf_architecture(type);  // some names are of both kinds
+  const auto* wrapped = plain == nullptr || config.has("text_config") ? find_hf_wrapped(type) : nullptr;
+  const auto* architecture = wrapped != nullptr ? wrapped : plain;
   if (architecture == nullptr) {
     std::string known;
     for (const auto* entry : architectures())

@@ -21,7 +21,8 @@ inline constexpr const char* kHfIndexFile = "model.safetensors.index.json";
 
 /// config.json as it stands. Error ids: file-missing, json-invalid.
 [[nodiscard]] Result<HfConfig> read_hf_config(const std::filesystem::path& folder);
-/// Whether the config is of a model of text, images and sound, with the text's own under text_config.
+/// Whether the config is of a kind of models of text, images and sound, whose tensors have names behind a prefix; the text's own config may
+/// be under text_config.
 [[nodiscard]] bool is_hf_wrapper(const HfConfig& config);
 /// Of the text. Error ids: model-unsupported, with the key.
 [[nodiscard]] Result<Facts> read_hf_facts(const HfConfig& config);

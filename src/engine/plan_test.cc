@@ -270,7 +270,7 @@ TEST(PlanTest, TheStepsOfTheOtherSequenceComeFirst) {
   const auto plan = reusing_plan();
   ASSERT_TRUE(validate(plan)) << to_string(validate(plan).error());
   EXPECT_EQ(steps_of(plan), 5);
-  const auto each = [&](auto&& number) {
+  const auto each = [&](int (*number)(const RunPlan&, int)) {
     std::vector<int> numbers;
     for (int step = 0; step < steps_of(plan); ++step) numbers.push_back(number(plan, step));
     return numbers;

@@ -150,6 +150,8 @@ Result<Exploration> explore(Session& session, const Model& model, UsedWeights& w
       exploration.skipped.push_back(fmt::format("arm {}: the engine failed before", arm.name));
       continue;
     }
+    const auto is_needed = [&](const Node& node) { return name_of(node.op) == arm.needs_op; };
+    if (!arm.needs_op.empty() && std::ranges::none_of(model.graph().nodes(), is_needed)) continue;  // the model has nothing of that kind
     if (!arm.needs_op.empty() && !session.offers(arm.needs_op, arm.needs_variant)) {
       exploration.skipped.push_back(fmt::format("arm {}: the engine has no {} variant of {}", arm.name, arm.needs_variant, arm.needs_op));
       continue;

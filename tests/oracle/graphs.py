@@ -52,6 +52,10 @@ CASES = {
 }
 
 
+# Of the size small, with every weight that is wide enough in MLX's affine quantisation: architecture, bits, group.
+QUANTISED = {"llama_4bit": ("llama", 4, 64), "qwen3_moe_4bit": ("qwen3_moe", 4, 32), "qwen3_5_moe_8bit": ("qwen3_5_moe", 8, 32)}
+
+
 def floats(data, dtype):
     values = array.array({"F32": "f", "F64": "d"}[dtype])
     values.frombytes(data)
@@ -123,22 +127,28 @@ def distance(expected, actual):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("case", choices=sorted({**CASES, **QUANTISED}))
     parser.add_argument("--culprit", required=True)
     parser.add_argument("--work", required=True, type=pathlib.Path)
     parser.add_argument("--engine", default="mlx_lm", choices=DECODERS)
     arguments = parser.parse_args()
-    architecture, edits, rows, wrapper = (CASES[arguments.case] + ({}, {}))[:4]
+    architecture, *quantisation = QUANTISED.get(arguments.case, (None,))
+    if not quantisation:
+        architecture, edits, rows, wrapper = (CASES[arguments.case] + ({}, {}))[:4]
     arguments.work.mkdir(parents=True, exist_ok=True)
 
     model = arguments.work / arguments.case / "model"
-    subprocess.run([arguments.culprit, "model", "make", architecture, "--seed", "7", "--out", model, "--quiet"], check=True,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run([arguments.culprit, "model", "make", architecture, "--size", "small" if quantisation else "tiny", "--seed", "7", "--out", model,
+                    "--quiet"], check=True, stdout=subprocess.DEVNULL)
     config = json.loads((model / "config.json").read_text())
-    config.update(edits)
-    (model / "config.json").write_text(json.dumps({**wrapper, "text_config": config} if wrapper else config, indent=1))
-    if rows or wrapper:
-        rewrite_tensors(model / "model.safetensors", rows, "model.language_model." if wrapper else "model.")
+    if quantisation:
+        dense, model = model, arguments.work / arguments.case / "quantised"
+        subprocess.run([sys.executable, pathlib.Path(__file__).parent / "mlx_quantise.py", dense, model, *map(str, quantisation)], check=True)
+    else:
+        config.update(edits)
+        (model / "config.json").write_text(json.dumps({**wrapper, "text_config": config} if wrapper else config, indent=1))
+        if rows or wrapper:
+            rewrite_tensors(model / "model.safetensors", rows, "model.language_model." if wrapper else "model.")
 
     exact = reference(arguments, model, "exact", "--dtype", "f64")
     once = distance(exact, reference(arguments, model, "once", "--dtype", "f32"))

@@ -15,21 +15,32 @@ package = types.ModuleType("mlx_lm")
 package.__path__ = [str(pathlib.Path(sysconfig.get_paths()["purelib"]) / "mlx_lm")]
 sys.modules["mlx_lm"] = package
 import mlx.core as mx  # noqa: E402
+import mlx.nn as nn  # noqa: E402
 
 MODULES = {"mistral": "llama"}  # as mlx_lm.utils maps them
 
 
-def main():
-    folder, out = map(pathlib.Path, sys.argv[1:3])
-    chunks, tokens = ([int(part) for part in text.split(",")] for text in sys.argv[3:5])
+def load(folder):
+    """The model that mlx_lm makes of the folder, and its config."""
     mx.set_default_device(mx.cpu)
     config = json.loads((folder / "config.json").read_text())
     module = importlib.import_module("mlx_lm.models." + MODULES.get(config["model_type"], config["model_type"]))
     model = module.Model(module.ModelArgs.from_dict(config))
     weights = mx.load(str(folder / "model.safetensors"))
+    if "quantization" in config:
+        quantization = config["quantization"]
+        nn.quantize(model, quantization["group_size"], quantization["bits"],
+                    class_predicate=lambda path, module: hasattr(module, "to_quantized") and f"{path}.scales" in weights)
     if hasattr(model, "sanitize"):
         weights = model.sanitize(weights)
     model.load_weights(list(weights.items()))  # strict: each weight has its place
+    return model, config
+
+
+def main():
+    folder, out = map(pathlib.Path, sys.argv[1:3])
+    chunks, tokens = ([int(part) for part in text.split(",")] for text in sys.argv[3:5])
+    model, _ = load(folder)
     cache = importlib.import_module("mlx_lm.models.cache").make_prompt_cache(model)
     with open(out, "wb") as file:
         begin = 0
@@ -41,4 +52,5 @@ def main():
             begin += chunk
 
 
-main()
+if __name__ == "__main__":
+    main()
