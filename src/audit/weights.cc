@@ -31,14 +31,14 @@ Result<std::optional<QuantizedValues>> ModelWeights::quantized(const std::string
 QuantizedValues quantized_values(const Weight& weight, DType dtype) {
   assert(weight.quantized());
   const auto shape = weight.shape();
-  const std::int64_t rows = shape[0], columns = shape[1], groups = columns / weight.group;
+  const std::int64_t columns = shape.back(), rows = element_count(shape) / columns, groups = columns / weight.group;
   const auto scales = weight.scales.cast(dtype).values();
   const auto biases = weight.biases.cast(dtype).values();
   const Tensor packed_tensor = weight.packed.contiguous();
   const auto packed = packed_tensor.contiguous_bytes();
   QuantizedValues made{Tensor::zeros(DType::f32, shape), Tensor::zeros(DType::f32, shape)};
   const auto value = made.value.mutable_bytes(), magnitude = made.magnitude.mutable_bytes();
-  const auto row_bytes = static_cast<std::size_t>(packed_tensor.dim(1)) * sizeof(std::uint32_t);
+  const auto row_bytes = static_cast<std::size_t>(packed_tensor.dim(-1)) * sizeof(std::uint32_t);
   const std::uint32_t mask = (1U << weight.bits) - 1;
   parallel_for(static_cast<std::size_t>(rows), 64, [&](std::size_t begin, std::size_t end) {
     for (std::size_t row = begin; row < end; ++row)

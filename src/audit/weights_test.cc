@@ -46,6 +46,16 @@ TEST(weights, quantised_values_of_every_width_are_the_logical_ones) {
   }
 }
 
+TEST(weights, quantised_values_of_experts_are_the_logical_ones) {
+  auto weight = four_bit_weight();
+  const auto flat = quantized_values(weight, DType::f32);
+  for (auto* part : {&weight.packed, &weight.scales, &weight.biases}) *part = part->reshaped({2, 1, part->dim(1)});
+  const auto experts = quantized_values(weight, DType::f32);
+  EXPECT_EQ(experts.value.shape(), (Shape{2, 1, 64}));
+  EXPECT_EQ(experts.value.values(), flat.value.values());
+  EXPECT_EQ(experts.magnitude.values(), flat.magnitude.values());
+}
+
 TEST(weights, scales_and_biases_are_rounded_to_the_run) {
   const auto weight = four_bit_weight();
   const auto made = quantized_values(weight, DType::bf16);
