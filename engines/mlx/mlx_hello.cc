@@ -42,6 +42,7 @@ Result<Json> describe() {
   CULPRIT_TRY(const auto hash, sha256_file(library));
   Json hello = {{"engine", "mlx"}, {"version", mx::version()}, {"library", library.string()}, {"library_sha256", hash}};
   hello["device"] = mx::default_device() == mx::Device(mx::Device::cpu) ? "cpu" : "gpu";
+  hello["parallel_runs"] = hello["device"] == "cpu";  // MLX keeps one core busy there
   hello["switches"] = Json::object();
   for (const auto& item : kSwitches) {
     const char* value = std::getenv(item.name);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "decode/model_weights.h"
+
 namespace culprit {
 
 const AuditedRun* Exploration::find(const std::string& arm) const {
@@ -141,10 +143,33 @@ Result<AuditedRun> run_and_audit(Session& session, const Model& model, UsedWeigh
   return run;
 }
 
+namespace {
+
+/// Whether the model has what the arm is about, and the engine offers it.
+bool can_run(const Session& session, const Model& model, const Arm& arm) {
+  const auto is_needed = [&](const Node& node) { return name_of(node.op) == arm.needs_op; };
+  const bool has_op =
+      arm.needs_op.empty() || (std::ranges::any_of(model.graph().nodes(), is_needed) && session.offers(arm.needs_op, arm.needs_variant));
+  return has_op && session.offers(arm.plan.sync);
+}
+
+/// Of the weights in an engine.
+std::int64_t dense_bytes(const Model& model, DType dtype) {
+  std::int64_t elements = 0;
+  for (const auto& weight : model_weights(model.graph())) elements += element_count(weight.shape);
+  return elements * static_cast<std::int64_t>(size_of(dtype));
+}
+
+}  // namespace
+
 Result<Exploration> explore(Session& session, const Model& model, UsedWeights& weights, const std::vector<Arm>& arms,
                             const std::function<void(const std::string&)>& progress) {
   Exploration exploration;
   std::vector<const Trace*> traces;
+  std::vector<RunPlan> plans;
+  for (const auto& arm : arms)
+    if (can_run(session, model, arm)) plans.push_back(arm.plan);
+  session.run_ahead(plans, dense_bytes(model, session.loaded().dtype));
   for (const auto& arm : arms) {
     if (exploration.failure) {
       exploration.skipped.push_back(fmt::format("arm {}: the engine failed before", arm.name));
@@ -176,6 +201,7 @@ Result<Exploration> explore(Session& session, const Model& model, UsedWeights& w
     traces.push_back(run.made.trace.get());
     exploration.runs.push_back(std::move(run));
   }
+  session.stop_running_ahead();
   if (progress) progress(fmt::format("auditing {} runs", traces.size()));
   CULPRIT_TRY(auto reports, audit(model, weights, traces, audit_options(session.hello())));
   for (std::size_t i = 0; i < reports.size(); ++i) exploration.runs[i].report = std::move(reports[i]);

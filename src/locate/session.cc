@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "base/fields.h"
+#include "base/machine.h"
 #include "format/safetensors.h"
 
 namespace culprit {
@@ -145,12 +147,56 @@ Result<std::vector<LoadedWeight>> Session::weights() {
   return weights;
 }
 
-Result<Made> Session::run(const RunPlan& plan, const std::string& purpose) {
-  CULPRIT_CHECK(validate(plan));
+std::string Session::key_of(const RunPlan& plan) const {
   auto settings = to_json(plan);
   settings.erase("name");
-  const auto key = to_json(loaded_).dump() + settings.dump();
+  return to_json(loaded_).dump() + settings.dump();
+}
+
+void Session::run_ahead(const std::vector<RunPlan>& plans, std::int64_t model_bytes) {
+  constexpr std::int64_t kShare = 4;  // of the memory: each process takes more than the model, and the files' cache is memory too
+  if (!hello_.contains("parallel_runs") || hello_.at("parallel_runs") != true || std::thread::hardware_concurrency() < 2) return;
+  if (2 * model_bytes > physical_memory_bytes() / kShare) return;
+  std::vector<RunsAhead::Wanted> wanted;
+  for (const auto& plan : plans)
+    if (validate(plan) && !made_.contains(key_of(plan))) wanted.push_back({key_of(plan), plan});
+  constexpr std::size_t kWorthwhile = 8;  // runs: loading takes as long as some
+  ahead_.reset();
+  if (wanted.size() < kWorthwhile) return;
+  ahead_ = std::make_unique<RunsAhead>(engine_, work_, loaded_, std::move(wanted),
+                                       RunsAhead::Limits{.start = limits_.start, .load = limits_.load, .run = limits_.run});
+}
+
+Entry Session::entry_of(const RunPlan& plan, const std::string& purpose) const {
+  Entry entry;
+  entry.engine = engine_.spec();
+  entry.library_sha256 = hello_.value("library_sha256", "");
+  entry.load = loaded_;
+  entry.plan = plan;
+  entry.purpose = purpose;
+  return entry;
+}
+
+Made Session::entered(Entry entry, Trace trace) {
+  Made made;
+  made.entry = ledger_.add(std::move(entry));
+  made.trace = std::make_shared<const Trace>(std::move(trace));
+  return made;
+}
+
+Result<Made> Session::run(const RunPlan& plan, const std::string& purpose) {
+  CULPRIT_CHECK(validate(plan));
+  const auto key = key_of(plan);
   if (const auto known = made_.find(key); known != made_.end()) return known->second;
+  const auto done = ahead_ == nullptr ? std::nullopt : ahead_->take(key);
+  if (done) {
+    if (auto trace = open_whole(done->trace, plan)) {  // else it is made here, where what goes wrong can be said
+      auto entry = entry_of(plan, purpose);
+      entry.trace = done->trace;
+      entry.seconds = done->seconds;
+      return made_[key] = entered(std::move(entry), *std::move(trace));
+    }
+  }
   CULPRIT_TRY(auto made, run_again(plan, purpose));
   made_[key] = made;
   return made;
@@ -158,12 +204,7 @@ Result<Made> Session::run(const RunPlan& plan, const std::string& purpose) {
 
 Result<Made> Session::run_again(const RunPlan& plan, const std::string& purpose) {
   CULPRIT_CHECK(validate(plan));
-  Entry entry;
-  entry.engine = engine_.spec();
-  entry.library_sha256 = hello_.value("library_sha256", "");
-  entry.load = loaded_;
-  entry.plan = plan;
-  entry.purpose = purpose;
+  auto entry = entry_of(plan, purpose);
   entry.trace = work_ / fmt::format("run-{:03}", ledger_.entries().size() + 1);
   std::error_code ignored;
   std::filesystem::remove_all(entry.trace, ignored);
@@ -175,10 +216,7 @@ Result<Made> Session::run_again(const RunPlan& plan, const std::string& purpose)
     if (is_engine_failure(trace.error())) broken_run_ = what_is_left_of(plan, entry.trace);
     return tl::unexpected(std::move(trace).error());
   }
-  Made made;
-  made.entry = ledger_.add(std::move(entry));
-  made.trace = std::make_shared<const Trace>(*std::move(trace));
-  return made;
+  return entered(std::move(entry), *std::move(trace));
 }
 
 Result<Json> Session::op(Json fields) { return ask("op", std::move(fields), limits_.run); }

@@ -13,6 +13,7 @@
 #include "engine/driver_process.h"
 #include "engine/registry.h"
 #include "locate/ledger.h"
+#include "locate/runs_ahead.h"
 #include "trace/trace.h"
 
 namespace culprit {
@@ -62,7 +63,12 @@ class Session {
   /// Runs `plan` on what is loaded. A plan that was run before with the same settings and capture is not run again.
   /// Error ids: those of DriverProcess; engine-trace when the trace is not whole or does not hold what was hashed.
   [[nodiscard]] Result<Made> run(const RunPlan& plan, const std::string& purpose);
-  /// The same, made anew each time.
+  /// Begins to make runs of these plans on a second process of the engine, for `run` to find, where the engine says that two are quicker than
+  /// one (hello.parallel_runs) and `model_bytes`, the loaded model's, fits the memory twice; else does nothing.
+  void run_ahead(const std::vector<RunPlan>& plans, std::int64_t model_bytes);
+  /// Waits for the run at hand there, and ends that process.
+  void stop_running_ahead() { ahead_.reset(); }
+  /// The same as run, made anew each time.
   [[nodiscard]] Result<Made> run_again(const RunPlan& plan, const std::string& purpose);
   /// The run that ended in an engine failure, if one did.
   [[nodiscard]] const std::optional<BrokenRun>& broken_run() const { return broken_run_; }
@@ -76,6 +82,10 @@ class Session {
  private:
   Session(EngineInfo engine, std::filesystem::path work, Ledger& ledger, SessionLimits limits);
   [[nodiscard]] Result<void> greet();
+  /// What tells runs apart.
+  [[nodiscard]] std::string key_of(const RunPlan& plan) const;
+  [[nodiscard]] Entry entry_of(const RunPlan& plan, const std::string& purpose) const;
+  [[nodiscard]] Made entered(Entry entry, Trace trace);
   [[nodiscard]] Result<Json> ask(const std::string& action, Json fields, std::chrono::seconds limit);
 
   EngineInfo engine_;
@@ -88,6 +98,7 @@ class Session {
   bool is_loaded_ = false;
   std::optional<BrokenRun> broken_run_;
   std::map<std::string, Made> made_;  // by load and run plan
+  std::unique_ptr<RunsAhead> ahead_;
 };
 
 }  // namespace culprit
