@@ -126,6 +126,17 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+TEST_F(Find, ContentThatCannotDifferIsSettledWithPartialRotation) {
+  // Rotating fewer channels than a head has copies the input first.
+  architecture_ = "qwen3_5";
+  for (const char* fault : {"F01:content=input", "F01:content=zero"}) {
+    const auto verdict = find_with({fault});
+    ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+    EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+    EXPECT_EQ(verdict.defects[0].fault, "F01:content=input");
+  }
+}
+
 TEST_F(Find, AViewReadAsDenseBreaksEachOpThatGetsOne) {
   // RoPE gets a transposed view in a prefill, attention a prefix view of the padded cache.
   const auto verdict = find_with({"F02:operand=v"});
