@@ -38,6 +38,7 @@ class Find : public testing::Test {
     options.model_name = "tiny";
     options.dtype = dtype;
     options.seed = seed;
+    options.cache = *CacheSpec::parse(cache_);
     options.work = dir_.path() / "work";
     for (const auto& fault : faults) options.faults.push_back(*FaultSpec::parse(fault));
     auto verdict = find(options);
@@ -68,6 +69,7 @@ class Find : public testing::Test {
   bool twin_tokens_ = false;
   int head_channels_ = 0;  // 0: the architecture's
   std::string_view architecture_ = "llama";
+  std::string_view cache_ = "concat";
   TestDir dir_;
   EngineInfo engine_;
 };
@@ -183,6 +185,30 @@ TEST_F(Find, RaisesNothingOnAnyArchitecture) {
     EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
     EXPECT_TRUE(verdict.defects.empty());
   }
+}
+
+TEST_F(Find, RaisesNothingWithAnotherCacheInEachArm) {
+  for (const auto* architecture : {"llama", "gemma3"})
+    for (const auto* cache : {"padded", "rotating:size=64"}) {
+      architecture_ = architecture;
+      cache_ = cache;
+      const auto verdict = find_with({}, DType::bf16);
+      EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+      EXPECT_NE(verdict.reproduce.find(std::string(" --cache ") + cache), std::string::npos) << verdict.reproduce;
+      const auto has = [&](std::string_view name) { return std::ranges::count(verdict.relations, name, &RelationOutcome::name) == 1; };
+      EXPECT_TRUE(has("incremental = prefill"));
+      EXPECT_FALSE(has("rotating cache = concat cache"));
+      for (const auto& relation : verdict.relations) EXPECT_EQ(relation.refused, "") << relation.name;
+    }
+}
+
+TEST_F(Find, AFaultIsProvedWithAnotherCacheInEachArm) {
+  cache_ = "padded";
+  const auto verdict = find_with({"F06:content=zero"});
+  ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  EXPECT_EQ(verdict.defects[0].fault, "F06:content=zero");
+  EXPECT_EQ(verdict.defects[0].taps, kCaches);
 }
 
 TEST_F(Find, AWindowTooWideIsProvedOnTheLayersThatSlide) {
