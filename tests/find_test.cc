@@ -28,7 +28,10 @@ class Find : public testing::Test {
                     RopePairing pairing = RopePairing::half) {
     RandomModel random{.facts = find_architecture(architecture_)->tiny(), .seed = seed};
     random.facts.rope.pairing = pairing;
-    if (head_channels_ > 0) random.facts.head_channels = random.facts.rope.dims = head_channels_;
+    if (head_channels_ > 0) {
+      auto& rope = random.facts.rope_local ? *random.facts.rope_local : random.facts.rope;
+      random.facts.head_channels = rope.dims = head_channels_;
+    }
     const auto folder = dir_.path() / "model";
     EXPECT_TRUE(write_random_model(folder, random));
     if (twin_tokens_) make_twins(folder / kModelTensorsFile);
@@ -67,7 +70,7 @@ class Find : public testing::Test {
     ASSERT_TRUE(write_safetensors(file, tensors));
   }
   bool twin_tokens_ = false;
-  int head_channels_ = 0;  // 0: the architecture's
+  int head_channels_ = 0;  // of layers that slide, where some do; 0: the architecture's
   std::string_view architecture_ = "llama";
   std::string_view cache_ = "concat";
   TestDir dir_;
@@ -292,6 +295,16 @@ TEST_F(Find, ACacheWhoseGroupsDoNotDivideTheHeadIsNotTestedForThatReason) {
   const auto& untested = verdict.not_tested;
   EXPECT_TRUE(std::ranges::any_of(untested, [](const std::string& line) {
     return line.find("arm quantized cache, 8 bits: ") != std::string::npos && line.find("do not divide a head's") != std::string::npos;
+  })) << to_text(verdict);
+}
+
+TEST_F(Find, HeadsOfEachLayerMustTakeTheGroups) {
+  architecture_ = "gemma4";  // its full layers have heads of another width
+  head_channels_ = 32;
+  const auto verdict = find_with({});
+  EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+  EXPECT_TRUE(std::ranges::any_of(verdict.not_tested, [](const std::string& line) {
+    return line.find("arm quantized cache, 8 bits: ") != std::string::npos && line.find("do not divide a head's 12") != std::string::npos;
   })) << to_text(verdict);
 }
 
