@@ -28,7 +28,10 @@ class Find : public testing::Test {
                     RopePairing pairing = RopePairing::half) {
     RandomModel random{.facts = find_architecture(architecture_)->tiny(), .seed = seed};
     random.facts.rope.pairing = pairing;
-    if (head_channels_ > 0) random.facts.head_channels = random.facts.rope.dims = head_channels_;
+    if (head_channels_ > 0) {
+      auto& rope = random.facts.rope_local ? *random.facts.rope_local : random.facts.rope;
+      random.facts.head_channels = rope.dims = head_channels_;
+    }
     const auto folder = dir_.path() / "model";
     EXPECT_TRUE(write_random_model(folder, random));
     if (twin_tokens_) make_twins(folder / kModelTensorsFile);
@@ -38,6 +41,7 @@ class Find : public testing::Test {
     options.model_name = "tiny";
     options.dtype = dtype;
     options.seed = seed;
+    options.cache = *CacheSpec::parse(cache_);
     options.work = dir_.path() / "work";
     for (const auto& fault : faults) options.faults.push_back(*FaultSpec::parse(fault));
     auto verdict = find(options);
@@ -66,8 +70,9 @@ class Find : public testing::Test {
     ASSERT_TRUE(write_safetensors(file, tensors));
   }
   bool twin_tokens_ = false;
-  int head_channels_ = 0;  // 0: the architecture's
+  int head_channels_ = 0;  // of layers that slide, where some do; 0: the architecture's
   std::string_view architecture_ = "llama";
+  std::string_view cache_ = "concat";
   TestDir dir_;
   EngineInfo engine_;
 };
@@ -196,6 +201,30 @@ TEST_F(Find, RaisesNothingOnAnyArchitecture) {
   }
 }
 
+TEST_F(Find, RaisesNothingWithAnotherCacheInEachArm) {
+  for (const auto* architecture : {"llama", "gemma3"})
+    for (const auto* cache : {"padded", "rotating:size=64"}) {
+      architecture_ = architecture;
+      cache_ = cache;
+      const auto verdict = find_with({}, DType::bf16);
+      EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+      EXPECT_NE(verdict.reproduce.find(std::string(" --cache ") + cache), std::string::npos) << verdict.reproduce;
+      const auto has = [&](std::string_view name) { return std::ranges::count(verdict.relations, name, &RelationOutcome::name) == 1; };
+      EXPECT_TRUE(has("incremental = prefill"));
+      EXPECT_FALSE(has("rotating cache = concat cache"));
+      for (const auto& relation : verdict.relations) EXPECT_EQ(relation.refused, "") << relation.name;
+    }
+}
+
+TEST_F(Find, AFaultIsProvedWithAnotherCacheInEachArm) {
+  cache_ = "padded";
+  const auto verdict = find_with({"F06:content=zero"});
+  ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  EXPECT_EQ(verdict.defects[0].fault, "F06:content=zero");
+  EXPECT_EQ(verdict.defects[0].taps, kCaches);
+}
+
 TEST_F(Find, AWindowTooWideIsProvedOnTheLayersThatSlide) {
   architecture_ = "gemma3";
   for (const char* fault : {"F11:window=plus_one", "F11:window=none"}) {
@@ -277,6 +306,16 @@ TEST_F(Find, ACacheWhoseGroupsDoNotDivideTheHeadIsNotTestedForThatReason) {
   const auto& untested = verdict.not_tested;
   EXPECT_TRUE(std::ranges::any_of(untested, [](const std::string& line) {
     return line.find("arm quantized cache, 8 bits: ") != std::string::npos && line.find("do not divide a head's") != std::string::npos;
+  })) << to_text(verdict);
+}
+
+TEST_F(Find, HeadsOfEachLayerMustTakeTheGroups) {
+  architecture_ = "gemma4";  // its full layers have heads of another width
+  head_channels_ = 32;
+  const auto verdict = find_with({});
+  EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+  EXPECT_TRUE(std::ranges::any_of(verdict.not_tested, [](const std::string& line) {
+    return line.find("arm quantized cache, 8 bits: ") != std::string::npos && line.find("do not divide a head's 12") != std::string::npos;
   })) << to_text(verdict);
 }
 

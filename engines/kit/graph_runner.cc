@@ -142,9 +142,11 @@ class Runner {
   Result<void> check_quantised_cache() const {
     if (!cache_.quantizes()) return {};
     if (!backend_.quantises()) return fail("not-supported", "the engine has no ops that quantise and dequantise a cache");
-    if (facts().head_channels % cache_.group == 0) return {};
-    return fail("not-supported", fmt::format("the cache {} has groups of {} channels, which do not divide a head's {}", cache_.text(),
-                                             cache_.group, facts().head_channels));
+    for (int layer = 0; layer < facts().layers; ++layer)
+      if (const int channels = facts_of_layer(facts(), layer).head_channels; channels % cache_.group != 0)
+        return fail("not-supported", fmt::format("the cache {} has groups of {} channels, which do not divide a head's {}", cache_.text(),
+                                                 cache_.group, channels));
+    return {};
   }
 
   std::string variant_value(const std::string& key) const {

@@ -1,6 +1,7 @@
 #include "arm/arms.h"
 
 #include <algorithm>
+#include <map>
 
 namespace culprit {
 namespace {
@@ -24,6 +25,7 @@ Arm rows_of(const Fixture& fixture, std::vector<int> ids, std::size_t length) {
   }
   arm.plan.sequence_ids = std::move(ids);
   arm.plan.position_base = fixture.position_base;
+  arm.plan.cache = fixture.cache;
   arm.plan.chunks = prefix_then_ones(arm.plan.sequences[0].size());
   return arm;
 }
@@ -280,6 +282,50 @@ std::vector<Relation> relations() {
       {"quantized = dequantized matmul", "one token", "quantized"},
       {"quantized = dequantized experts", "one token", "quantized experts"},
   };
+}
+
+namespace {
+
+/// Whether a step of `plan` begins without a token that was fed before it.
+bool drops_tokens(const RunPlan& plan) {
+  const auto spec = CacheSpec::parse(plan.cache);
+  if (!spec || spec->keeps_all()) return false;
+  CacheContent content(*spec);
+  for (int step = 0; step < steps_of(plan); ++step) {
+    feed_step(plan, step, content);
+    if (static_cast<std::int64_t>(content.held().size()) < content.next()) return true;
+  }
+  return false;
+}
+
+bool equal_steps(const RunPlan& one, const RunPlan& other) {
+  return one.chunks == other.chunks && one.reprefill == other.reprefill && one.active == other.active &&
+         one.drafts.empty() == other.drafts.empty() && one.reuse.has_value() == other.reuse.has_value();
+}
+
+bool equal_runs(const RunPlan& one, RunPlan other) {
+  other.name = one.name;
+  return to_json(one) == to_json(other);
+}
+
+bool holds(const RunPlan& one, const RunPlan& other, const std::string& cache) {
+  if (one.cache != other.cache || equal_runs(one, other)) return false;
+  if (one.cache != cache) return true;  // both arms chose it, and the relation is about it
+  const auto spec = CacheSpec::parse(one.cache);
+  if (spec && spec->quantizes() && one.position_base != other.position_base) return false;
+  return equal_steps(one, other) || !(drops_tokens(one) || drops_tokens(other));
+}
+
+}  // namespace
+
+std::vector<Relation> relations(const Fixture& fixture) {
+  auto all = relations();
+  if (fixture.cache == RunPlan().cache) return all;
+  std::map<std::string, RunPlan> plans;
+  for (auto& arm : make_arms(fixture)) plans[arm.name] = std::move(arm.plan);
+  std::erase_if(all,
+                [&](const Relation& relation) { return !holds(plans.at(relation.expected), plans.at(relation.actual), fixture.cache); });
+  return all;
 }
 
 std::vector<std::vector<int>> random_sequences(int rows, int length, int vocabulary, std::uint64_t seed) {

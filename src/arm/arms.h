@@ -15,6 +15,7 @@ struct Fixture {
   std::vector<std::vector<int>> sequences;  // at least three, distinct, equal lengths >= 4
   std::int64_t position_base = 257;         // 8 bits of mantissa cannot hold it, nor its odd neighbours
   std::vector<std::int64_t> other_bases = {0, 1021, 4099};
+  std::string cache = "concat";  // CacheSpec, of the arms that are not about another one
 };
 
 struct Arm {
@@ -43,7 +44,12 @@ struct ArmEntry {
 
 /// All arms, cheapest first.
 [[nodiscard]] std::vector<Arm> make_arms(const Fixture& fixture);
+/// All relations. They hold where `Fixture::cache` is concat.
 [[nodiscard]] std::vector<Relation> relations();
+/// Those that hold between the arms of `fixture`. With another cache than concat these are left out: relations of two caches, for one of them
+/// may hold less than the other; of two positions when keys are quantised after RoPE, for each position is rounded in its own way; of two
+/// schedules when the cache drops tokens, for what is dropped depends on the steps; and of arms that became the same run.
+[[nodiscard]] std::vector<Relation> relations(const Fixture& fixture);
 
 /// `rows` sequences of `length` random token ids, the same for the same seed on every machine.
 [[nodiscard]] std::vector<std::vector<int>> random_sequences(int rows, int length, int vocabulary, std::uint64_t seed);

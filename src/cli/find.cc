@@ -46,6 +46,7 @@ Result<FindOptions> options_from(const Context& context, const Arguments& argume
   if (!spec) return fail("usage", "'find' wants --engine SPEC; see: culprit help find");
   options.model_name = arguments.positionals()[0];
   CULPRIT_TRY(options.dtype, parse_dtype(arguments.value_or("dtype", "f32")));
+  CULPRIT_TRY(options.cache, CacheSpec::parse(arguments.value_or("cache", "concat")));
   CULPRIT_TRY(options.faults, faults_from(arguments));
   CULPRIT_TRY(options.prompts, prompts_from(arguments));
   CULPRIT_TRY(const auto seed, arguments.integer("seed", 1, 0, INT64_MAX));
@@ -104,6 +105,10 @@ const Verb kFind = {
         "engine failed; what was found before it failed stands.",
     .options = {{.name = "engine", .placeholder = "SPEC", .help = "NAME@VERSION of an installed engine, or ref; needed"},
                 {.name = "dtype", .placeholder = "DTYPE", .help = "f32, f16 or bf16; f32 by default"},
+                {.name = "cache",
+                 .placeholder = "KIND",
+                 .help = "of the arms that are not about another one: concat (default), padded, rotating:size=64, "
+                         "sink_window:sink=1,window=63, quantized:bits=8,group=32"},
                 {.name = "fault",
                  .placeholder = "SPEC",
                  .help = "plant a fault into the engine, to see it found: F01, F01:content=zero",

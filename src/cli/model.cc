@@ -44,6 +44,16 @@ Result<int> get(Context& context, const Arguments& arguments) {
   return 0;
 }
 
+/// Heads of a small model, a multiple of 16 channels, become a multiple of 32: the groups of every quantised cache's smallest size fit.
+void widen_heads(Facts& facts) {
+  facts.head_channels *= 2;
+  facts.full_head_channels *= 2;
+  facts.rope.dims *= 2;
+  facts.rope.rotated *= 2;
+  if (facts.rope_local) facts.rope_local->dims *= 2;
+  if (facts.query_pre_attn_scalar != 1) facts.query_pre_attn_scalar *= 2;  // 1: scores are not scaled
+}
+
 Result<int> make(Context& context, const Arguments& arguments) {
   const auto& name = arguments.positionals()[0];
   const auto* architecture = find_architecture(name);
@@ -55,11 +65,13 @@ Result<int> make(Context& context, const Arguments& arguments) {
                                                  near.empty() ? "" : fmt::format("; did you mean {}?", near)));
   }
   const auto size = arguments.value_or("size", "tiny");
-  if (size != "tiny" && size != "small") return fail("option-value", fmt::format("--size: expected tiny or small, got {}", size));
+  if (size != "tiny" && size != "small" && size != "wide")
+    return fail("option-value", fmt::format("--size: expected tiny, small or wide, got {}", size));
   CULPRIT_TRY(const auto seed, arguments.integer("seed", 1, 0, INT64_MAX));
   const std::filesystem::path folder = arguments.value_or("out", "");
   RandomModel random{architecture->tiny(), static_cast<std::uint64_t>(seed)};
-  if (size == "small") random.facts = small_facts(random.facts);
+  if (size != "tiny") random.facts = small_facts(random.facts);
+  if (size == "wide") widen_heads(random.facts);
   CULPRIT_CHECK(write_random_hf_model(folder, random));
   if (context.json())
     context.out_json(document("culprit-models", {{"models", {{{"name", name}, {"path", folder.string()}}}}}));
@@ -193,7 +205,9 @@ const Verb kModelMake = {
     .summary = "write a random model as a Hugging Face folder",
     .details = "config.json and model.safetensors in f32, the same bits for a seed everywhere; mlx_lm and transformers load it too.",
     .options = {{.name = "out", .placeholder = "DIR", .help = "the folder to write", .required = true},
-                {.name = "size", .placeholder = "SIZE", .help = "tiny (default) or small"},
+                {.name = "size",
+                 .placeholder = "SIZE",
+                 .help = "tiny (default), small, or wide: small with heads of a multiple of 32 channels"},
                 {.name = "seed", .placeholder = "N", .help = "of the weights; 1 by default"}},
     .positionals = {{.name = "ARCH"}},
     .run = make};

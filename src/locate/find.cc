@@ -46,6 +46,7 @@ class Finder {
     verdict_.model = options_.model_name;
     verdict_.dtype = name_of(options_.dtype);
     verdict_.seed = options_.seed;
+    fixture_.cache = options_.cache.text();
     CULPRIT_CHECK(make_fixture());
     if (auto done = experiment(); !done) {
       if (!is_engine_failure(done.error()) && done.error().id != "not-supported") return tl::unexpected(std::move(done).error());
@@ -253,7 +254,11 @@ class Finder {
     CULPRIT_TRY(exploration_, explore(*session_, model_, weights_, arms, [this](const std::string& line) { say("{}", line); }));
     for (const auto& run : exploration_.runs) decide("arm {} (run {}): {}", run.arm.name, run.made.entry, run.arm.what);
     for (const auto& skipped : exploration_.skipped) verdict_.not_tested.push_back(skipped);
-    CULPRIT_TRY(auto outcomes, relate_all(verdict_.ledger, exploration_));
+    const auto relations_here = relations(fixture_);
+    if (const auto left_out = relations().size() - relations_here.size(); left_out > 0)
+      verdict_.not_tested.push_back(
+          fmt::format("{} relations between arms, which need not hold when other arms have the cache {}", left_out, fixture_.cache));
+    CULPRIT_TRY(auto outcomes, relate_all(verdict_.ledger, exploration_, relations_here));
     for (auto& outcome : outcomes) verdict_.relations.push_back(std::move(outcome));
     count_audits();
     failure_ = exploration_.failure;
@@ -392,7 +397,7 @@ class Finder {
   const AuditedRun* partner_for(Op op, const AuditedRun** bad) const {
     const RelationOutcome* best = nullptr;
     const AuditedRun* partner = nullptr;
-    for (const auto& relation : relations()) {
+    for (const auto& relation : relations(fixture_)) {
       const auto* expected = exploration_.find(relation.expected);
       const auto* actual = exploration_.find(relation.actual);
       if (expected == nullptr || actual == nullptr) continue;
@@ -517,6 +522,7 @@ class Finder {
   void name_reproducer() {
     verdict_.reproduce = fmt::format("culprit find {} --engine {} --dtype {} --seed {}", options_.model_name, options_.engine.spec(),
                                      name_of(options_.dtype), options_.seed);
+    if (options_.cache.kind != CacheKind::concat) verdict_.reproduce += " --cache " + fixture_.cache;
     for (const auto& fault : options_.faults) verdict_.reproduce += " --fault " + fault.text();
     if (options_.timeout) verdict_.reproduce += fmt::format(" --timeout {}", options_.timeout->count());
     for (const auto& prompt : options_.prompts) verdict_.reproduce += fmt::format(" --prompt {}", fmt::join(prompt, ","));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "decode/cache_spec.h"
 #include "engine/registry.h"
 #include "fault/fault.h"
 #include "locate/verdict.h"
@@ -18,6 +19,7 @@ struct FindOptions {
   std::filesystem::path model;
   std::string model_name;  // as the user said it
   DType dtype = DType::f32;
+  CacheSpec cache;                        // of the arms that are not about another one
   std::vector<FaultSpec> faults;          // planted into the engine; a fault with contents left open is planted with each in turn
   std::vector<std::vector<int>> prompts;  // token ids; empty: random ones from `seed`. Fewer than three are filled up with random ones
   std::uint64_t seed = 1;

@@ -65,6 +65,7 @@ Result<std::vector<PrecisionFinding>> precision_findings(Session& session, const
       const auto variant = run.arm.plan.variants.find(name);
       auto& group = groups[{name, variant == run.arm.plan.variants.end() ? "" : variant->second, op.reason}];
       group.finding.op = name;
+      if (group.finding.arms.empty() || group.finding.arms.back() != run.arm.name) group.finding.arms.push_back(run.arm.name);
       group.finding.elements += op.precision;
       group.finding.reason = op.reason;
       group.roles.insert(tap_role(node.output));

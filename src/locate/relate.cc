@@ -108,9 +108,10 @@ Result<RelationOutcome> relate(const Ledger& ledger, const std::string& name, co
   return outcome;
 }
 
-Result<std::vector<RelationOutcome>> relate_all(const Ledger& ledger, const Exploration& exploration) {
+Result<std::vector<RelationOutcome>> relate_all(const Ledger& ledger, const Exploration& exploration,
+                                                const std::vector<Relation>& relations) {
   std::vector<RelationOutcome> outcomes;
-  for (const auto& relation : relations()) {
+  for (const auto& relation : relations) {
     const auto* expected = exploration.find(relation.expected);
     const auto* actual = exploration.find(relation.actual);
     if (expected == nullptr || actual == nullptr) continue;

@@ -13,8 +13,9 @@ namespace culprit {
 [[nodiscard]] Result<RelationOutcome> relate(const Ledger& ledger, const std::string& name, const Made& expected,
                                              const RunPlan& expected_plan, const Made& actual, const RunPlan& actual_plan);
 
-/// Every relation whose two arms were run.
-[[nodiscard]] Result<std::vector<RelationOutcome>> relate_all(const Ledger& ledger, const Exploration& exploration);
+/// Each of `relations` whose two arms were run.
+[[nodiscard]] Result<std::vector<RelationOutcome>> relate_all(const Ledger& ledger, const Exploration& exploration,
+                                                              const std::vector<Relation>& relations);
 
 /// Decided flips weigh more than any distance, NaN is further than any number; false for equals.
 [[nodiscard]] bool further_apart(const RelationOutcome& outcome, const RelationOutcome& other);

@@ -74,6 +74,7 @@ Json to_json(const PrecisionFinding& finding) {
   return {{"op", finding.op},
           {"condition", finding.condition},
           {"reason", finding.reason},
+          {"arms", finding.arms},
           {"elements", finding.elements},
           {"ratio_max", json_number(finding.ratio_max)},
           {"logits_effect_max", json_number(finding.logits_effect_max)},

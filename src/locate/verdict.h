@@ -58,6 +58,7 @@ struct PrecisionFinding {
   std::string op;
   std::string condition;
   std::string reason;
+  std::vector<std::string> arms;  // that show it
   std::int64_t elements = 0;
   double ratio_max = 0;          // error / standard bound
   double logits_effect_max = 0;  // largest change of a logit when the op is made right
