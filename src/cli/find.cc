@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
 
 #include "arm/arms.h"
@@ -39,6 +40,14 @@ Result<bool> fails_on_precision(const Arguments& arguments) {
   return arguments.has("fail-on");
 }
 
+/// An arm's name, or nothing.
+Result<std::string> proof_arm_from(const Arguments& arguments) {
+  const auto name = arguments.value_or("proof-arm", "");
+  const auto entries = arm_entries();
+  if (name.empty() || std::ranges::any_of(entries, [&](const ArmEntry& arm) { return arm.name == name; })) return name;
+  return fail("option-value", fmt::format("--proof-arm: there is no arm '{}'; see: culprit find --list-arms", name));
+}
+
 Result<FindOptions> options_from(const Context& context, const Arguments& arguments) {
   FindOptions options;
   if (arguments.positionals().empty()) return fail("usage", "'find' wants MODEL; see: culprit help find");
@@ -49,6 +58,7 @@ Result<FindOptions> options_from(const Context& context, const Arguments& argume
   CULPRIT_TRY(options.cache, CacheSpec::parse(arguments.value_or("cache", "concat")));
   CULPRIT_TRY(options.faults, faults_from(arguments));
   CULPRIT_TRY(options.prompts, prompts_from(arguments));
+  CULPRIT_TRY(options.proof_arm, proof_arm_from(arguments));
   CULPRIT_TRY(const auto seed, arguments.integer("seed", 1, 0, INT64_MAX));
   options.seed = static_cast<std::uint64_t>(seed);
   if (arguments.has("timeout")) {
@@ -118,6 +128,9 @@ const Verb kFind = {
                  .help = "token ids 1,2,3 or a file of them; random ones from the seed by default",
                  .repeated = true},
                 {.name = "seed", .placeholder = "N", .help = "of the random prompts; 1 by default"},
+                {.name = "proof-arm",
+                 .placeholder = "ARM",
+                 .help = "prove in this arm, and measure the damage there; by default where a broken relation is furthest apart"},
                 {.name = "timeout", .placeholder = "SECONDS", .help = "for loading, and for each run; 180 by default"},
                 {.name = "fail-on", .placeholder = "precision", .help = "exit code 1 also for precision that is lower than declared"},
                 {.name = "explain", .placeholder = "", .help = "also say why each experiment was chosen"},

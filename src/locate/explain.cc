@@ -137,6 +137,37 @@ Result<PredictionScore> total_score(const FaultSpec& spec, const std::vector<Pre
   return total;
 }
 
+Result<bool> same_predictions(const FaultSpec& spec, const FaultSpec& other, const std::vector<Prepared>& records) {
+  const auto* entry = find_fault(spec.id);
+  for (const auto& record : records) {
+    CULPRIT_TRY(const auto one, entry->breaks(spec, record.call));
+    CULPRIT_TRY(const auto two, entry->breaks(other, record.call));
+    if (one.has_value() != two.has_value()) return false;
+    if (!one) continue;
+    if (one->altered || two->altered) return false;
+    if (!std::ranges::equal(one->output.values(), two->output.values(), same_value)) return false;
+  }
+  return true;
+}
+
+// A parameter may mean nothing in a model (what an output buffer held, where the input is copied into it first). Only when each of its
+// values was accepted and all predict the same are they one model; two that happen to agree in these runs stay two.
+Result<void> fold_alike(Op op, const std::vector<Prepared>& records, Explanation& explanation) {
+  auto& accepted = explanation.accepted;
+  if (accepted.size() < 2) return {};
+  for (const auto& spec : accepted)
+    if (spec.id != accepted.front().id) return {};
+  const auto siblings = std::ranges::count_if(hypotheses(op), [&](const FaultSpec& spec) { return spec.id == accepted.front().id; });
+  if (siblings != static_cast<std::ptrdiff_t>(accepted.size())) return {};
+  for (std::size_t i = 1; i < accepted.size(); ++i) {
+    CULPRIT_TRY(const bool same, same_predictions(accepted.front(), accepted[i], records));
+    if (!same) return {};
+  }
+  explanation.alike.assign(accepted.begin() + 1, accepted.end());
+  accepted.resize(1);
+  return {};
+}
+
 }  // namespace
 
 Result<PredictionScore> predict(const Model& model, UsedWeights& weights, const FaultSpec& spec, const std::vector<RecordedOp>& records,
@@ -185,6 +216,7 @@ Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, con
         explanation.rejected.push_back(fmt::format("{}: {} of {} elements are as seen over all {} outputs", spec.text(), total.matched,
                                                    total.elements, total.records));
     }
+    CULPRIT_CHECK(fold_alike(op, all_records, explanation));
   }
   std::ranges::stable_sort(explanation.scores, [](const PredictionScore& a, const PredictionScore& b) {
     return static_cast<double>(a.matched) * static_cast<double>(b.elements) >

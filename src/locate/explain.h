@@ -22,6 +22,7 @@ struct RecordedOp {
 
 struct Explanation {
   std::vector<FaultSpec> accepted;  // models that match everything; one: explained; several: look-alikes that these runs cannot tell apart
+  std::vector<FaultSpec> alike;  // the one accepted with each other value of its parameters: the same predictions, so none of them matters
   std::vector<PredictionScore> scores;  // of every hypothesis whose trigger was met, best first
   std::vector<std::string> rejected;    // "F08: predicts 576 of 4,608 elements wrongly"
 };

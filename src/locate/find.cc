@@ -8,6 +8,7 @@
 #include <set>
 
 #include "audit/weights.h"
+#include "locate/damage.h"
 #include "locate/evaluation_order.h"
 #include "locate/explain.h"
 #include "locate/explore.h"
@@ -34,6 +35,13 @@ std::vector<std::string> tap_globs(const std::vector<std::string>& roles, const 
   std::vector<std::string> globs;
   for (const auto& role : roles) globs.push_back(graph.find(role) != nullptr ? role : "layers.*." + role);
   return globs;
+}
+
+std::string alike_text(const std::vector<FaultSpec>& alike) {
+  if (alike.empty()) return {};
+  std::vector<std::string> names;
+  for (const auto& spec : alike) names.push_back(spec.text());
+  return fmt::format(" (in this model the same as {})", fmt::join(names, ", "));
 }
 
 class Finder {
@@ -330,7 +338,7 @@ class Finder {
       explained = explanation.accepted.front();
       const auto* entry = find_fault(explained->id);
       defect.fault = explained->text();
-      defect.mechanism = entry->mechanism;
+      defect.mechanism = std::string(entry->mechanism) + alike_text(explanation.alike);
       defect.status = Status::explained;
       ++verdict_.explained;
       for (const auto& match : match_known(options_.engine.spec(), defect.op, defect.fault, options_.dtype))
@@ -393,6 +401,12 @@ class Finder {
     return {};
   }
 
+  // The arm that was asked for, where it shows the defect; else any that does.
+  bool may_prove(const AuditedRun& run, Op op) const {
+    const auto* asked = options_.proof_arm.empty() ? nullptr : exploration_.find(options_.proof_arm);
+    return shows(run, op) && (asked == nullptr || !shows(*asked, op) || asked == &run);
+  }
+
   // The broken relation that is furthest apart, decided flips first, with an arm that shows the defect.
   const AuditedRun* partner_for(Op op, const AuditedRun** bad) const {
     const RelationOutcome* best = nullptr;
@@ -401,7 +415,7 @@ class Finder {
       const auto* expected = exploration_.find(relation.expected);
       const auto* actual = exploration_.find(relation.actual);
       if (expected == nullptr || actual == nullptr) continue;
-      const bool actual_bad = shows(*actual, op), expected_bad = shows(*expected, op);
+      const bool actual_bad = may_prove(*actual, op), expected_bad = may_prove(*expected, op);
       if (!actual_bad && !expected_bad) continue;
       for (const auto& outcome : verdict_.relations) {
         if (outcome.name != relation.name || !outcome.refused.empty() || outcome.logits_difference_max == 0) continue;
@@ -424,7 +438,7 @@ class Finder {
     request.partner = partner_for(op, &request.bad);
     if (request.bad == nullptr)
       for (const auto& run : exploration_.runs)
-        if (request.bad == nullptr && shows(run, op)) request.bad = &run;
+        if (request.bad == nullptr && may_prove(run, op)) request.bad = &run;
     say("proving {}", defect.fault.empty() ? defect.op : defect.fault);
     decide("proof on arm '{}': it shows the defect, and with '{}' it is the broken relation that is furthest apart", request.bad->arm.name,
            request.partner == nullptr ? "none" : request.partner->arm.name);
@@ -433,6 +447,7 @@ class Finder {
     defect.necessary = proof.necessary;
     for (auto& claim : proof.evidence) defect.evidence.push_back(std::move(claim));
     if (defect.status == Status::explained && proof.sufficient && proof.necessary) defect.status = Status::proved;
+    CULPRIT_TRY(defect.damage, measure_damage(*session_, model_.graph(), op, *request.bad, *proof.patched));
     return {};
   }
 
@@ -460,7 +475,9 @@ class Finder {
         std::vector<int> entries;
         for (const auto& run : again.runs) entries.push_back(run.made.entry);
         const auto where = contrast(again.observations(model_.graph(), op));
-        const bool right = explanation.accepted.size() == 1 && explanation.accepted[0].parameter("content", "") == content;
+        const auto says_so = [&](const FaultSpec& spec) { return spec.parameter("content", "") == content; };
+        const bool right =
+            explanation.accepted.size() == 1 && (says_so(explanation.accepted[0]) || std::ranges::any_of(explanation.alike, says_so));
         if (!explanation.scores.empty()) defect.predictions.push_back(explanation.scores.front());
         defect.evidence.push_back({fmt::format("content {}: {}; {}", content,
                                                right ? fmt::format("{} is the one model that predicts it", explanation.accepted[0].text())
@@ -524,6 +541,7 @@ class Finder {
                                      name_of(options_.dtype), options_.seed);
     if (options_.cache.kind != CacheKind::concat) verdict_.reproduce += " --cache " + fixture_.cache;
     for (const auto& fault : options_.faults) verdict_.reproduce += " --fault " + fault.text();
+    if (!options_.proof_arm.empty()) verdict_.reproduce += fmt::format(" --proof-arm '{}'", options_.proof_arm);
     if (options_.timeout) verdict_.reproduce += fmt::format(" --timeout {}", options_.timeout->count());
     for (const auto& prompt : options_.prompts) verdict_.reproduce += fmt::format(" --prompt {}", fmt::join(prompt, ","));
   }

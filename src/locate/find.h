@@ -23,6 +23,8 @@ struct FindOptions {
   std::vector<FaultSpec> faults;          // planted into the engine; a fault with contents left open is planted with each in turn
   std::vector<std::vector<int>> prompts;  // token ids; empty: random ones from `seed`. Fewer than three are filled up with random ones
   std::uint64_t seed = 1;
+  std::string
+      proof_arm;  // where to prove and to measure the damage, if it shows the defect; empty: where a broken relation is furthest apart
   std::optional<std::chrono::seconds> timeout;  // for loading, and for each run; that of SessionLimits by default
   std::filesystem::path work;                   // for traces and logs; made if missing
   std::function<void(const std::string&)> progress;

@@ -93,6 +93,7 @@ Result<void> try_sufficiency(Session& session, const Model& model, UsedWeights& 
                    request.bad->arm.name, name_of(request.op), after.outputs, before.outputs,
                    after.others > 0 ? fmt::format("; {} outputs of other ops stay wrong", after.others) : ""),
        {request.bad->made.entry, patched.made.entry}});
+  proof.patched = patched;
   if (request.partner == nullptr) return {};
 
   Arm partner_arm = request.partner->arm;

@@ -24,7 +24,8 @@ struct ProofRequest {
 struct Proof {
   bool sufficient = false;
   bool necessary = false;
-  std::vector<Claim> evidence;  // what was run and seen, in order
+  std::vector<Claim> evidence;        // what was run and seen, in order
+  std::optional<AuditedRun> patched;  // the bad arm with only the guilty op made right
 };
 
 [[nodiscard]] Result<Proof> prove(Session& session, const Model& model, UsedWeights& weights, const ProofRequest& request);

@@ -14,12 +14,6 @@ namespace {
 
 constexpr const char* kLogits = "logits";
 
-struct Flip {
-  int expected_id = -1, actual_id = -1;  // -1: no logit of that side is a number
-  double margin = 0;                     // the smaller top-2 margin of the two sides
-  bool tie = false;
-};
-
 /// How far each logit may lie from the value that was rounded to it: half an ulp, bounded by u |y| for y = fl(x), or by eta where y is
 /// subnormal (Higham, Accuracy and Stability, 2nd ed., theorem 2.3). The least that is legal: the errors accumulated before that last
 /// rounding are not in it. An infinite logit is no rounding of anything near it.
@@ -32,15 +26,19 @@ std::vector<double> last_rounding(DType dtype, const std::vector<double>& logits
   return bounds;
 }
 
-/// Logits of one position in the dtype in which they were recorded.
-struct Logits {
-  std::vector<double> values;
-  DType dtype;
-};
 Result<Logits> logits_at(const Trace& trace, const Place& place) {
   CULPRIT_TRY(auto values, values_at(trace, place));
   return Logits{std::move(values), place.record->layout.dtype};
 }
+
+/// NaN counts as larger than any number, and stays.
+double larger(double one, double other) { return std::isnan(one) || one > other ? one : other; }
+
+std::string token(int id) { return id < 0 ? "no number" : std::to_string(id); }
+
+int copies(const RunPlan& plan, int sequence) { return static_cast<int>(std::ranges::count(plan.sequence_ids, sequence)); }
+
+}  // namespace
 
 Result<std::optional<Flip>> flip_between(const Logits& expected, const Logits& actual) {
   const auto right = top_two(expected.values), seen = top_two(actual.values);
@@ -55,15 +53,6 @@ Result<std::optional<Flip>> flip_between(const Logits& expected, const Logits& a
       (flip->expected_margin == 0 || flip->actual_margin == 0) && !std::isnan(flip->expected_margin + flip->actual_margin);
   return Flip{right->first, seen->first, std::min(right->margin, seen->margin), flip->tie || undecided};
 }
-
-/// NaN counts as larger than any number, and stays.
-double larger(double one, double other) { return std::isnan(one) || one > other ? one : other; }
-
-std::string token(int id) { return id < 0 ? "no number" : std::to_string(id); }
-
-int copies(const RunPlan& plan, int sequence) { return static_cast<int>(std::ranges::count(plan.sequence_ids, sequence)); }
-
-}  // namespace
 
 Result<RelationOutcome> relate(const Ledger& ledger, const std::string& name, const Made& expected, const RunPlan& expected_plan,
                                const Made& actual, const RunPlan& actual_plan) {

@@ -7,6 +7,19 @@
 
 namespace culprit {
 
+/// Logits of one position in the dtype in which they were recorded.
+struct Logits {
+  std::vector<double> values;
+  DType dtype;
+};
+struct Flip {
+  int expected_id = -1, actual_id = -1;  // -1: no logit of that side is a number
+  double margin = 0;                     // the smaller top-2 margin of the two sides
+  bool tie = false;
+};
+/// Nothing when both sides choose the same id, or neither holds a number. What is a tie: as `relate` has it.
+[[nodiscard]] Result<std::optional<Flip>> flip_between(const Logits& expected, const Logits& actual);
+
 /// Compares the logits of two runs. The ledger must allow the contrast; otherwise `refused` says why and nothing is compared. A flip is a
 /// tie when one side holds both ids equal, or when one rounding of each logit to its dtype can cause it. Where only one side's logits are
 /// all NaN, that is a flip and no tie. Error ids: tensor-layout when the numbers of logits differ, trace-invalid.

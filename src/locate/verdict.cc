@@ -41,25 +41,50 @@ Json to_json(const PredictionScore& score) {
           {"changed_exact", score.exact}, {"complete", score.complete()}};
 }
 
+Json to_json(const Damage& damage) {
+  Json taps = Json::array();
+  for (const auto& tap : damage.taps)
+    taps.push_back({{"tap", tap.tap},
+                    {"own", tap.own},
+                    {"behind", tap.behind},
+                    {"places", tap.places},
+                    {"elements", tap.elements},
+                    {"differing", tap.differing},
+                    {"error_max", json_number(tap.error_max)},
+                    {"relative_l2", json_number(tap.relative_l2)},
+                    {"share", json_number(tap.share)},
+                    {"norm_ratio", json_number(tap.norm_ratio)},
+                    {"noise_relative_l2", json_number(tap.noise_relative_l2)},
+                    {"elsewhere", {{"elements", tap.elsewhere_elements}, {"relative_l2", json_number(tap.elsewhere_relative_l2)}}}});
+  return {{"arm", damage.arm},
+          {"reference_tap", damage.reference_tap},
+          {"repeatable", damage.repeatable},
+          {"taps", taps},
+          {"logits", {{"positions", damage.positions}, {"flips", damage.flips}, {"ties", damage.ties}}},
+          {"runs", damage.entries}};
+}
+
 Json to_json(const Defect& defect) {
   Json predictions = Json::array();
   for (const auto& score : defect.predictions) predictions.push_back(to_json(score));
-  return {{"status", name_of(defect.status)},
-          {"op", defect.op},
-          {"taps", defect.taps},
-          {"layers", defect.layers},
-          {"condition", defect.condition},
-          {"condition_notes", defect.condition_notes},
-          {"fault", defect.fault},
-          {"mechanism", defect.mechanism},
-          {"wrong_side", defect.wrong_side},
-          {"numbers", defect.numbers},
-          {"predictions", predictions},
-          {"sufficient", defect.sufficient},
-          {"necessary", defect.necessary},
-          {"evidence", to_json(defect.evidence)},
-          {"ruled_out", to_json(defect.ruled_out)},
-          {"known", defect.known}};
+  Json out = {{"status", name_of(defect.status)},
+              {"op", defect.op},
+              {"taps", defect.taps},
+              {"layers", defect.layers},
+              {"condition", defect.condition},
+              {"condition_notes", defect.condition_notes},
+              {"fault", defect.fault},
+              {"mechanism", defect.mechanism},
+              {"wrong_side", defect.wrong_side},
+              {"numbers", defect.numbers},
+              {"predictions", predictions},
+              {"sufficient", defect.sufficient},
+              {"necessary", defect.necessary},
+              {"evidence", to_json(defect.evidence)},
+              {"ruled_out", to_json(defect.ruled_out)},
+              {"known", defect.known}};
+  if (defect.damage) out["damage"] = to_json(*defect.damage);
+  return out;
 }
 
 Json to_json(const BoundSummary& summary) {

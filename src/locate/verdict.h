@@ -33,6 +33,36 @@ struct PredictionScore {
   [[nodiscard]] bool complete() const { return changed > 0 && matched == elements; }
 };
 
+/// How far one tap of a run with a defect is from the same run with the op made right, over the values that the defect can have reached.
+struct TapDamage {
+  std::string tap;
+  int layer = -1;
+  bool own = false;            // an output of the op that is outside its bound
+  bool behind = false;         // one of these, or computed from one
+  std::int64_t places = 0;     // (step, row, token or slot)
+  std::int64_t elements = 0;   // at these
+  std::int64_t differing = 0;  // of these, with another value
+  double error_max = 0;        // largest |bad - right|; NaN when one is
+  double relative_l2 = 0;      // |bad - right| / |right|, 2-norms; NaN when a value is
+  double share = 0;            // of relative_l2 at Damage::reference_tap
+  double norm_ratio = 1;       // |bad| / |right|: all that a probe of norms sees
+  std::int64_t elsewhere_elements = 0;
+  double elsewhere_relative_l2 = 0;  // where the defect cannot have reached: only the rounding of the op that was made right
+  double noise_relative_l2 = 0;      // between the right run and the same one made again
+};
+
+/// How much of a defect each tap behind it still shows.
+struct Damage {
+  std::string arm;
+  std::string reference_tap;    // the defect's own, in the first layer that has it, that is furthest off
+  bool repeatable = true;       // the right run twice: equal bit for bit
+  std::vector<TapDamage> taps;  // in graph order; those before the defect too
+  std::int64_t positions = 0;   // affected (step, row, token) with logits
+  int flips = 0;                // of these, with another argmax, ties apart
+  int ties = 0;                 // with another argmax within rounding
+  std::vector<int> entries;     // the right run, the same again, the bad one
+};
+
 /// One defect.
 struct Defect {
   Status status = Status::localised;
@@ -49,6 +79,7 @@ struct Defect {
   std::vector<Claim> evidence;
   std::vector<Claim> ruled_out;
   std::vector<std::string> known;  // matching entries of the register
+  std::optional<Damage> damage;    // what it does to what lies behind; of an op that could be made right in a run
   bool sufficient = false;
   bool necessary = false;
 };

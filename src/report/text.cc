@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "locate/damage.h"
 #include "locate/evaluation_order.h"
 
 namespace culprit {
@@ -62,6 +65,26 @@ std::string one_line(const Defect& defect, int number) {
                      defect.layers, defect.condition, defect.fault.empty() ? "" : ": " + defect.fault);
 }
 
+/// 12 %; what has no number keeps its word.
+std::string percent(double part, double whole = 1) { return fmt::format("{:.3g} %", 100 * part / whole); }
+
+void write_damage(Writer& writer, const Damage& damage) {
+  const auto noise = std::ranges::max(damage.taps, {}, &TapDamage::noise_relative_l2);
+  writer.field("damage", fmt::format("'{}' against the same run with the op made right, which made again {}{}", damage.arm,
+                                     damage.repeatable ? "is equal bit for bit"
+                                                       : fmt::format("differs by {:.2g} at {}", noise.noise_relative_l2, noise.tap),
+                                     runs(damage.entries)));
+  writer.field("", fmt::format("{:<26} {:>11} {:>9} {:>9} {:>11}", "tap", "relative L2", "share", "elements", "elsewhere"));
+  for (const auto* tap : main_taps(damage))
+    writer.field("", fmt::format("{:<26} {:>11.3g} {:>9} {:>9} {:>11}", tap->tap, tap->relative_l2, percent(tap->share),
+                                 percent(static_cast<double>(tap->differing), static_cast<double>(tap->elements)),
+                                 tap->elsewhere_elements == 0 ? "-" : fmt::format("{:.2g}", tap->elsewhere_relative_l2)));
+  const auto logits = std::ranges::find(damage.taps, "logits", &TapDamage::tap);
+  if (logits == damage.taps.end()) return;
+  writer.field("", fmt::format("logits differ by {:.4g} at most; argmax flips: {} of {} positions{}", logits->error_max, damage.flips,
+                               damage.positions, damage.ties == 0 ? "" : fmt::format(", and {} within rounding (ties)", damage.ties)));
+}
+
 void write_defect(Writer& writer, const Defect& defect, int number) {
   writer.line("");
   writer.line("{}", writer.bold(fmt::format("defect {}: {}", number, defect.op)));
@@ -79,6 +102,7 @@ void write_defect(Writer& writer, const Defect& defect, int number) {
                              score.fault, score.changed_matched, score.changed, score.exact, score.matched, score.elements, score.records));
   }
   for (const auto& claim : defect.evidence) writer.field("evidence", claim.text + runs(claim.entries));
+  if (defect.damage) write_damage(writer, *defect.damage);
   for (const auto& claim : defect.ruled_out) writer.field("ruled out", claim.text);
   if (defect.known.empty()) writer.field("known", "no entry of the register fits");
   for (const auto& known : defect.known) writer.field("known", known);
