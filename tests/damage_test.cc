@@ -30,9 +30,7 @@ class DamageReport : public testing::Test {
     EXPECT_TRUE(verdict) << to_string(verdict.error());
     return *std::move(verdict);
   }
-  Trace trace_of(const Verdict& verdict, int entry) const {
-    return *Trace::open((*verdict.ledger.entry(entry))->trace);
-  }
+  Trace trace_of(const Verdict& verdict, int entry) const { return *Trace::open((*verdict.ledger.entry(entry))->trace); }
   std::string_view architecture_ = "llama";
   std::string proof_arm_;
   TestDir dir_;

@@ -62,8 +62,6 @@ struct FaultEntry {
   std::vector<std::pair<std::string, std::vector<std::string>>> parameters;  // allowed values; the first is the default
   /// What the broken op does in place of call.result, or nothing when the trigger is not met or nothing would change.
   Result<std::optional<Broken>> (*breaks)(const FaultSpec&, const OpCall&);
-  /// Whether parameters other than the default ones mean nothing in this call; nullptr: they always do.
-  bool (*is_default)(const OpCall&) = nullptr;
 
   [[nodiscard]] bool can_break(Op op) const;
 };

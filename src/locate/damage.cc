@@ -114,9 +114,10 @@ Result<void> add_record(const TapRecord& record, const Recorded& recorded, const
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const auto first = reach.first(record.step, row);
     const auto& positions = rows[row];
-    if (axis < 1 || right.dim(0) != static_cast<std::int64_t>(rows.size()) || right.dim(axis) != static_cast<std::int64_t>(positions.size()))
-      return fail("trace-invalid", fmt::format("step {}, tap {}: shape {} does not fit its coordinates", record.step, record.tap,
-                                               to_string(right.shape())));
+    if (axis < 1 || right.dim(0) != static_cast<std::int64_t>(rows.size()) ||
+        right.dim(axis) != static_cast<std::int64_t>(positions.size()))
+      return fail("trace-invalid",
+                  fmt::format("step {}, tap {}: shape {} does not fit its coordinates", record.step, record.tap, to_string(right.shape())));
     for (std::size_t token = 0; token < positions.size(); ++token) {
       if (positions[token] < 0) continue;
       const auto at = [&](const Tensor& tensor) {

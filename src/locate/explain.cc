@@ -39,13 +39,6 @@ bool within(const Bounded& legal, std::size_t i, double observed) {
          (observed == 0 && !legal.may_vanish.empty() && legal.may_vanish[i]);
 }
 
-// The first one of its entry.
-FaultSpec default_hypothesis(const std::string& id) {
-  FaultSpec spec{id, {}};
-  for (const auto& [name, values] : find_fault(id)->parameters) spec.parameters[name] = values.front();
-  return spec;
-}
-
 // What one hypothesis says of one record. Elements of the storage that the trace does not know are NaN in the prediction only where the
 // observation cannot contradict it; they count as unmatched, so that nothing is explained by ignorance.
 Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const Prepared& record, PredictionScore& score) {
@@ -187,9 +180,6 @@ Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, con
   std::vector<FaultSpec> survivors;
   for (const auto& spec : hypotheses(op)) {
     const auto* entry = find_fault(spec.id);
-    const auto is_default = [&](const Prepared& record) { return entry->is_default(record.call); };
-    if (entry->is_default != nullptr && spec.text() != default_hypothesis(spec.id).text() && std::ranges::all_of(screen, is_default))
-      continue;  // the same as that one
     PredictionScore score{.fault = spec.text()};
     bool all = true;
     for (const auto& record : screen) {

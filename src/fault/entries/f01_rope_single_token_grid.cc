@@ -5,8 +5,6 @@
 namespace culprit::entries {
 namespace {
 
-bool is_partial(const OpCall& call) { return rope_of(*call.node, *call.context.facts).dims < call.inputs.at(0).dim(3); }
-
 // The single-token path launches N = product of shape[1 .. rank-2) rows, leaving dimension 0 out: a rank-4 [row, head, 1, channel] input
 // has only row 0 rotated; a rank-3 [row * head, 1, channel] input only its first head. It is taken when the input is row-contiguous,
 // there is one token, and the offset has one element. Rotating fewer channels than a head has copies the input first: the content of
@@ -17,7 +15,7 @@ Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) 
   const auto heads = x.dim(1);
   const std::int64_t written = (call.collapsed_rank == 3 ? 1 : heads) * x.dim(3);
   auto content = spec.parameter("content", "input");
-  if (is_partial(call)) content = "input";
+  if (rope_of(*call.node, *call.context.facts).dims < x.dim(3)) content = "input";
   const auto input = x.values();
   const StaleBuffer stale(call);
   auto values = call.result.values();
@@ -43,8 +41,7 @@ FaultEntry f01_rope_single_token_grid() {
           .trigger = "one token, offset with one element, row-contiguous input; rank 4: rows > 0, rank 3 after a collapse: heads > 0",
           .public_example = "mlx 3494, mlx-rs 359",
           .parameters = {{"content", {"input", "zero", "stale", "nan"}}},
-          .breaks = breaks,
-          .is_default = is_partial};
+          .breaks = breaks};
 }
 
 }  // namespace culprit::entries
