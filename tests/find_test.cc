@@ -202,9 +202,9 @@ TEST_F(Find, RaisesNothingOnAnyArchitecture) {
 }
 
 TEST_F(Find, RaisesNothingWithAnotherCacheInEachArm) {
-  for (const auto* architecture : {"llama", "gemma3"})
+  for (const auto* architecture : architectures())
     for (const auto* cache : {"padded", "rotating:size=64"}) {
-      architecture_ = architecture;
+      architecture_ = architecture->name;
       cache_ = cache;
       const auto verdict = find_with({}, DType::bf16);
       EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
@@ -216,13 +216,42 @@ TEST_F(Find, RaisesNothingWithAnotherCacheInEachArm) {
     }
 }
 
+TEST_F(Find, RaisesNothingWithAQuantisedCacheInEachArm) {
+  head_channels_ = 32;
+  for (const auto* architecture : {"llama", "gemma3"}) {
+    architecture_ = architecture;
+    cache_ = "quantized:bits=4,group=32";
+    const auto verdict = find_with({}, DType::bf16);
+    EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+    const auto has = [&](std::string_view name) { return std::ranges::count(verdict.relations, name, &RelationOutcome::name) == 1; };
+    EXPECT_TRUE(has("incremental = prefill"));
+    EXPECT_FALSE(has("position base 0 = 257"));
+  }
+}
+
+TEST_F(Find, RaisesNothingWithACacheThatDropsTokensInEachArm) {
+  for (const auto* cache : {"rotating:size=3", "sink_window:sink=1,window=1"}) {
+    cache_ = cache;
+    const auto verdict = find_with({});
+    EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+    for (const auto& relation : verdict.relations) {
+      EXPECT_EQ(relation.refused, "") << cache << ": " << relation.name;
+      EXPECT_EQ(relation.ties, relation.flips) << cache << ": " << relation.name;
+    }
+  }
+}
+
 TEST_F(Find, AFaultIsProvedWithAnotherCacheInEachArm) {
-  cache_ = "padded";
-  const auto verdict = find_with({"F06:content=zero"});
-  ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
-  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
-  EXPECT_EQ(verdict.defects[0].fault, "F06:content=zero");
-  EXPECT_EQ(verdict.defects[0].taps, kCaches);
+  const std::pair<const char*, const char*> cases[] = {{"padded", "F06:content=zero"}, {"quantized:bits=8,group=32", "F23"}};
+  head_channels_ = 32;
+  for (const auto& [cache, fault] : cases) {
+    cache_ = cache;
+    const auto verdict = find_with({fault});
+    ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+    EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+    EXPECT_EQ(verdict.defects[0].fault, fault);
+    EXPECT_EQ(verdict.defects[0].op, "cache_write");
+  }
 }
 
 TEST_F(Find, AWindowTooWideIsProvedOnTheLayersThatSlide) {

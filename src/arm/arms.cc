@@ -298,9 +298,11 @@ bool drops_tokens(const RunPlan& plan) {
   return false;
 }
 
+/// Rows that are padded are fed other tokens of theirs at a step than rows that are not.
 bool equal_steps(const RunPlan& one, const RunPlan& other) {
   return one.chunks == other.chunks && one.reprefill == other.reprefill && one.active == other.active &&
-         one.drafts.empty() == other.drafts.empty() && one.reuse.has_value() == other.reuse.has_value();
+         has_padding(one) == has_padding(other) && one.drafts.empty() == other.drafts.empty() &&
+         one.reuse.has_value() == other.reuse.has_value();
 }
 
 bool equal_runs(const RunPlan& one, RunPlan other) {

@@ -48,7 +48,7 @@ struct ArmEntry {
 [[nodiscard]] std::vector<Relation> relations();
 /// Those that hold between the arms of `fixture`. With another cache than concat these are left out: relations of two caches, for one of them
 /// may hold less than the other; of two positions when keys are quantised after RoPE, for each position is rounded in its own way; of two
-/// schedules when the cache drops tokens, for what is dropped depends on the steps; and of arms that became the same run.
+/// schedules, or of rows with and without padding, when the cache drops tokens, for what is dropped depends on the steps; and of arms that became the same run.
 [[nodiscard]] std::vector<Relation> relations(const Fixture& fixture);
 
 /// `rows` sequences of `length` random token ids, the same for the same seed on every machine.

@@ -74,6 +74,10 @@ TEST(Arms, RelationsThatNeedNotHoldWithACacheAreLeftOut) {
   const auto dropping = relations_with("rotating:size=3,keep=0");
   EXPECT_FALSE(dropping.contains("incremental = prefill"));
   EXPECT_TRUE(dropping.contains("row 0 alone = row 0 in a batch"));
+  const auto sinks = relations_with("sink_window:sink=1,window=1");
+  EXPECT_FALSE(sinks.contains("left-padded rows = rows of equal length")) << "a padded row's tokens are fed, and dropped, at later steps";
+  EXPECT_TRUE(sinks.contains("row 0 alone = row 0 in a batch"));
+  EXPECT_TRUE(relations_with("sink_window:sink=1,window=63").contains("left-padded rows = rows of equal length"));
 }
 
 TEST(Arms, TheFixtureCanShowABatchFault) {

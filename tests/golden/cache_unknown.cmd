@@ -1,0 +1,1 @@
+$CULPRIT find smollm2 --engine ref --cache paded
