@@ -84,6 +84,19 @@ int rotated_head_channels(const Facts& facts) {
   if (facts.full_head_channels == 0) return facts.head_channels;
   return facts.window == 0 || facts.rope_local ? facts.full_head_channels : std::min(facts.head_channels, facts.full_head_channels);
 }
+/// The nodes that the facts ask for are those whose weights the architecture lists.
+Result<void> check_has_weights(const Facts& facts) {
+  const auto& weights = find_architecture(facts.architecture)->weights;
+  const auto has = [&](std::string_view role) { return std::ranges::find(weights, role, &WeightEntry::role) != weights.end(); };
+  const auto refused = [&](std::string_view what) { return unsupported(fmt::format("{} has no {}", facts.architecture, what)); };
+  if (facts.experts && !has("router")) return refused("experts");
+  if (facts.experts && facts.experts->shared_hidden > 0 && !has("shared_gate")) return refused("shared expert");
+  if (facts.delta && !has("delta_qkv")) return refused("gated delta rule");
+  if (facts.per_layer_channels > 0 && !has("per_layer_embed")) return refused("per-layer input");
+  const bool all_experts = facts.experts && facts.experts->every == 1 && facts.experts->dense_layers.empty();
+  if (!all_experts && !has("mlp_gate")) return refused("layers without experts");
+  return {};
+}
 }  // namespace
 
 std::span<const Architecture* const> architectures() { return kArchitectures; }
@@ -139,6 +152,7 @@ Result<void> check_facts(const Facts& facts) {
   }
   if (facts.experts) CULPRIT_CHECK(check_experts(*facts.experts));
   if (facts.delta) CULPRIT_CHECK(check_delta(*facts.delta));
+  CULPRIT_CHECK(check_has_weights(facts));
   return {};
 }
 

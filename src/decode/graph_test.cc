@@ -79,6 +79,24 @@ TEST(EveryGraph, ReadsWhatWasWrittenBeforeAndUsesItsWholeTable) {
   }
 }
 
+TEST(Facts, AskForNoNodesThatTheArchitectureHasNot) {
+  const auto refused = [](const char* architecture, auto change) {
+    auto facts = find_architecture(architecture)->tiny();
+    change(facts);
+    const auto fit = check_facts(facts);
+    return !fit && fit.error().id == "model-unsupported";
+  };
+  const auto moe = *find_architecture("qwen3_5_moe")->tiny().experts;
+  EXPECT_TRUE(refused("qwen3_5_moe", [](Facts& f) { f.experts->every = 2; }));
+  EXPECT_TRUE(refused("qwen3_5_moe", [](Facts& f) { f.experts->dense_layers = {0}; }));
+  EXPECT_TRUE(refused("qwen3_5_moe", [](Facts& f) { f.experts.reset(); }));
+  EXPECT_TRUE(refused("llama", [&](Facts& f) { f.experts = moe; }));
+  EXPECT_TRUE(refused("qwen3_moe", [&](Facts& f) { f.experts->shared_hidden = 8; }));
+  EXPECT_TRUE(refused("llama", [](Facts& f) { f.delta = find_architecture("qwen3_5")->tiny().delta; }));
+  EXPECT_TRUE(refused("llama", [](Facts& f) { f.per_layer_channels = 8; }));
+  for (const auto* architecture : architectures()) EXPECT_FALSE(refused(architecture->name.data(), [](Facts&) {})) << architecture->name;
+}
+
 TEST(Gemma3Graph, IsTheListOfTapsInOrder) {
   auto facts = find_architecture("gemma3")->tiny();
   facts.layers = 1;
