@@ -442,5 +442,18 @@ TEST_P(HfQwen, SlidesOnlyWhereItSaysSo) {
   EXPECT_NE(error_with(json).message.find("max_window_layers"), std::string::npos);
 }
 
+// A share of a head that is no share has no place in an int.
+TEST(HfQwen35, NamesAShareOfAHeadThatIsNone) {
+  for (const auto* architecture : {&kQwen35, &kQwen35Moe})
+    for (const double share : {1e30, -1e30, 1.5, -0.5}) {
+      auto config = architecture->write_hf(architecture->tiny());
+      config["rope_parameters"]["partial_rotary_factor"] = share;
+      const auto facts = read_hf_facts(HfConfig(config, "config.json"));
+      ASSERT_FALSE(facts) << architecture->name << " " << share << ": " << facts->rope.dims;
+      EXPECT_EQ(facts.error().id, "model-unsupported");
+      EXPECT_NE(facts.error().message.find("partial_rotary_factor"), std::string::npos) << to_string(facts.error());
+    }
+}
+
 }  // namespace
 }  // namespace culprit

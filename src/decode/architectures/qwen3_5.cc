@@ -1,6 +1,8 @@
 // Qwen 3.5, text: every fourth layer is attention with QK-norm, a rotation of a part of each head, and a gate on its output; the others are a
 // gated delta rule. Dense, or with experts and one that all tokens share. Norms multiply by weight + 1, but for the one inside the delta
 // rule.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/fields.h"
@@ -122,7 +124,10 @@ Result<Facts> read_text(const HfConfig& given, const Architecture& architecture)
   const auto config = given.without("partial_rotary_factor");
   const bool has_experts = &architecture == &kQwen35Moe;
   CULPRIT_TRY(auto facts, read_facts(config, architecture.name, {.head_channels = 256, .rope_base = kRotaryBase, .has_mlp = !has_experts}));
-  facts.rope.dims = static_cast<int>(facts.head_channels * share);
+  const double dims = facts.head_channels * share;
+  if (!(dims >= 0 && dims <= facts.head_channels))
+    return given.unsupported("partial_rotary_factor", fmt::format("expected a share from 0 to 1, got {}", share));
+  facts.rope.dims = static_cast<int>(dims);
   facts.norm_unit_offset = true;
   CULPRIT_TRY(facts.delta, read_delta(config, facts.layers));
   if (!has_experts) return facts;
