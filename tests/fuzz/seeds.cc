@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "decode/architecture.h"
 #include "decode/facts_json.h"
 #include "decode/model.h"
 #include "decode/model_weights.h"
@@ -128,15 +129,50 @@ Result<void> write_plans(const fs::path& folder) {
   CULPRIT_TRY(const auto fault, FaultSpec::parse("F01:content=zero,tap=layers.0.q_rope"));
   plan.faults = {fault};
   CULPRIT_CHECK(write_file_whole(folder / "run", to_json(plan).dump()));
+  RunPlan joining;
+  joining.sequences = {{1, 2, 3, 4}, {5, 6}, {7, 8, 9}};
+  joining.chunks = {1, 1, 1, 1, 1, 1};
+  joining.active = {{0}, {0, 1}, {1, 0}, {2}, {2, 0}, {2}};
+  joining.sync = Sync::async;
+  joining.sync_taps = {"layers.0.*", "logits@2"};
+  CULPRIT_CHECK(write_file_whole(folder / "joining", to_json(joining).dump()));
+  RunPlan restored;
+  restored.sequences = {{1, 2, 3, 4, 5}};
+  restored.reuse = Reuse{.common = 2, .tokens = {{8, 9}}, .chunks = {3, 1}};
+  restored.chunks = {1, 2};
+  restored.drafts = {{.step = 3, .tokens = {{6, 7}}}};
+  restored.restore_after = {0, 2};
+  restored.sync_taps = {"**"};
+  for (const auto* cache : {"quantized:bits=4,group=32", "rotating:size=5,keep=2", "sink_window:sink=1,window=4", "padded"}) {
+    restored.cache = cache;
+    restored.poison = !restored.poison;
+    CULPRIT_CHECK(write_file_whole(folder / fmt::format("restored-{}", std::string(cache, 3)), to_json(restored).dump()));
+  }
   CULPRIT_CHECK(write_file_whole(folder / "load", to_json(LoadPlan{.model = "a.gguf", .dtype = DType::bf16}).dump()));
-  return write_file_whole(folder / "facts", to_json(tiny_llama_facts()).dump());
+  for (const auto* architecture : architectures())
+    CULPRIT_CHECK(write_file_whole(folder / fmt::format("facts-{}", architecture->name), to_json(architecture->tiny()).dump()));
+  return {};
+}
+
+/// Of every architecture, and inside of the config of a model of text and images.
+Result<void> write_configs(const fs::path& folder) {
+  for (const auto* architecture : architectures()) {
+    const auto config = architecture->write_hf(architecture->tiny());
+    CULPRIT_CHECK(write_file_whole(folder / std::string(architecture->name), config.dump()));
+    if (architecture->hf_wrapper.empty()) continue;
+    const Json wrapper = {{"model_type", architecture->hf_wrapper}, {"text_config", config}, {"vision_config", {{"hidden_size", 8}}}};
+    CULPRIT_CHECK(write_file_whole(folder / fmt::format("{}-wrapped", architecture->name), wrapper.dump()));
+  }
+  return {};
 }
 
 Result<void> write_all(const fs::path& root) {
-  for (const auto* target : {"gguf", "model", "safetensors", "npy", "trace", "trace_folder", "plan"}) fs::create_directories(root / target);
+  for (const auto* target : {"gguf", "model", "config", "safetensors", "npy", "trace", "trace_folder", "plan"})
+    fs::create_directories(root / target);
   CULPRIT_CHECK(write_gguf(root / "gguf"));
   CULPRIT_CHECK(write_tensors(root / "safetensors", root / "npy"));
   CULPRIT_CHECK(write_model(root / "model"));
+  CULPRIT_CHECK(write_configs(root / "config"));
   CULPRIT_CHECK(write_record(root / "trace"));
   CULPRIT_CHECK(write_trace(root / "trace_folder", root / "scratch"));
   return write_plans(root / "plan");
