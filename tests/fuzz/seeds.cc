@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "decode/architecture.h"
 #include "decode/facts_json.h"
 #include "decode/model.h"
 #include "decode/model_weights.h"
@@ -44,18 +45,26 @@ Result<void> write_gguf(const fs::path& folder) {
   return {};
 }
 
-/// The smallest llama: a layer, a head, hidden 2.
-Result<void> write_model(const fs::path& folder) {
+/// The smallest model of an architecture: a layer, a head, hidden 2.
+GgufBuilder smallest(const Architecture& architecture) {
   GgufBuilder builder;
-  builder.text("general.architecture", "llama");
-  const std::pair<const char*, std::uint32_t> counts[] = {
-      {"block_count", 1},          {"embedding_length", 2},        {"feed_forward_length", 3},
-      {"attention.head_count", 1}, {"attention.head_count_kv", 1}, {"rope.dimension_count", 2},
-      {"context_length", 8}};
-  for (const auto& [key, count] : counts) builder.u32(fmt::format("llama.{}", key), count);
-  builder.f32("llama.attention.layer_norm_rms_epsilon", 1e-6f).f32("llama.rope.freq_base", 1e4f);
-  builder.text("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", 4);
-  Facts facts = tiny_llama_facts();
+  builder.text("general.architecture", architecture.name);
+  const auto key = [&](std::string_view name) { return fmt::format("{}.{}", architecture.name, name); };
+  const std::pair<const char*, std::uint32_t> counts[] = {{"block_count", 1},
+                                                          {"embedding_length", 2},
+                                                          {"feed_forward_length", 3},
+                                                          {"attention.head_count", 1},
+                                                          {"attention.head_count_kv", 1},
+                                                          {"attention.key_length", 2},
+                                                          {"attention.value_length", 2},
+                                                          {"rope.dimension_count", 2},
+                                                          {"attention.sliding_window", 4},
+                                                          {"context_length", 8}};
+  for (const auto& [name, count] : counts)
+    if (architecture.tiny().window > 0 || std::string_view(name) != "attention.sliding_window") builder.u32(key(name), count);
+  builder.f32(key("attention.layer_norm_rms_epsilon"), 1e-6f).f32(key("rope.freq_base"), 1e4f);
+  builder.text(key("rope.scaling.type"), "linear").f32(key("rope.scaling.factor"), 4);
+  Facts facts = architecture.tiny();
   facts.layers = facts.heads = facts.kv_heads = 1;
   facts.hidden = facts.head_channels = facts.rope.dims = 2;
   facts.mlp_hidden = facts.vocabulary = 3;
@@ -63,10 +72,17 @@ Result<void> write_model(const fs::path& folder) {
     const auto bytes = static_cast<std::size_t>(element_count(spec.shape)) * 4;
     builder.tensor(spec.gguf, {spec.shape.rbegin(), spec.shape.rend()}, 0, std::string(bytes, '\1'));
   }
-  CULPRIT_CHECK(write_file_whole(folder / "llama", builder.bytes()));
+  return builder;
+}
+
+Result<void> write_model(const fs::path& folder) {
+  for (const auto* architecture : architectures())
+    if (architecture->read_gguf != nullptr)
+      CULPRIT_CHECK(write_file_whole(folder / std::string(architecture->name), smallest(*architecture).bytes()));
   const float factors[] = {1};
-  builder.tensor("rope_freqs.weight", {1}, 0, {reinterpret_cast<const char*>(factors), sizeof factors});
-  return write_file_whole(folder / "llama-factors", builder.bytes());
+  auto scaled = smallest(*find_architecture("llama"));
+  scaled.tensor("rope_freqs.weight", {1}, 0, {reinterpret_cast<const char*>(factors), sizeof factors});
+  return write_file_whole(folder / "llama-factors", scaled.bytes());
 }
 
 /// As trace_folder_fuzz takes it apart.
@@ -128,15 +144,51 @@ Result<void> write_plans(const fs::path& folder) {
   CULPRIT_TRY(const auto fault, FaultSpec::parse("F01:content=zero,tap=layers.0.q_rope"));
   plan.faults = {fault};
   CULPRIT_CHECK(write_file_whole(folder / "run", to_json(plan).dump()));
+  RunPlan joining;
+  joining.sequences = {{1, 2, 3, 4}, {5, 6}, {7, 8, 9}};
+  joining.chunks = {1, 1, 1, 1, 1, 1};
+  joining.active = {{0}, {0, 1}, {1, 0}, {2}, {2, 0}, {2}};
+  joining.sync = Sync::async;
+  joining.sync_taps = {"layers.0.*", "logits@2"};
+  CULPRIT_CHECK(write_file_whole(folder / "joining", to_json(joining).dump()));
+  RunPlan restored;
+  restored.sequences = {{1, 2, 3, 4, 5}};
+  restored.reuse = Reuse{.common = 2, .tokens = {{8, 9}}, .chunks = {3, 1}};
+  restored.chunks = {1, 2};
+  restored.drafts = {{.step = 3, .tokens = {{6, 7}}}};
+  restored.restore_after = {0, 2};
+  restored.sync = Sync::each_op;
+  restored.sync_taps = {"**"};
+  for (const auto* cache : {"quantized:bits=4,group=32", "rotating:size=5,keep=2", "sink_window:sink=1,window=4", "padded"}) {
+    restored.cache = cache;
+    restored.poison = !restored.poison;
+    CULPRIT_CHECK(write_file_whole(folder / fmt::format("restored-{}", std::string(cache, 3)), to_json(restored).dump()));
+  }
   CULPRIT_CHECK(write_file_whole(folder / "load", to_json(LoadPlan{.model = "a.gguf", .dtype = DType::bf16}).dump()));
-  return write_file_whole(folder / "facts", to_json(tiny_llama_facts()).dump());
+  for (const auto* architecture : architectures())
+    CULPRIT_CHECK(write_file_whole(folder / fmt::format("facts-{}", architecture->name), to_json(architecture->tiny()).dump()));
+  return {};
+}
+
+/// Of every architecture, and inside of the config of a model of text and images.
+Result<void> write_configs(const fs::path& folder) {
+  for (const auto* architecture : architectures()) {
+    const auto config = architecture->write_hf(architecture->tiny());
+    CULPRIT_CHECK(write_file_whole(folder / std::string(architecture->name), config.dump()));
+    if (architecture->hf_wrapper.empty()) continue;
+    const Json wrapper = {{"model_type", architecture->hf_wrapper}, {"text_config", config}, {"vision_config", {{"hidden_size", 8}}}};
+    CULPRIT_CHECK(write_file_whole(folder / fmt::format("{}-wrapped", architecture->name), wrapper.dump()));
+  }
+  return {};
 }
 
 Result<void> write_all(const fs::path& root) {
-  for (const auto* target : {"gguf", "model", "safetensors", "npy", "trace", "trace_folder", "plan"}) fs::create_directories(root / target);
+  for (const auto* target : {"gguf", "model", "config", "safetensors", "npy", "trace", "trace_folder", "plan"})
+    fs::create_directories(root / target);
   CULPRIT_CHECK(write_gguf(root / "gguf"));
   CULPRIT_CHECK(write_tensors(root / "safetensors", root / "npy"));
   CULPRIT_CHECK(write_model(root / "model"));
+  CULPRIT_CHECK(write_configs(root / "config"));
   CULPRIT_CHECK(write_record(root / "trace"));
   CULPRIT_CHECK(write_trace(root / "trace_folder", root / "scratch"));
   return write_plans(root / "plan");
