@@ -17,10 +17,10 @@ Result<Facts> read_model_facts(const std::filesystem::path& file) {
   CULPRIT_TRY(const auto json, read_json_file(file));
   std::string format;
   int version = 0;
-  Fields fields(json, file.string(), "json-invalid");
+  Fields fields(json, "model", "json-invalid");
   fields.required("format", format).required("version", version);
   const auto* facts_json = fields.find("facts");
-  CULPRIT_CHECK(fields.done());
+  if (auto whole = fields.done(); !whole) return fail(whole.error().id, whole.error().message, file.string());
   if (format != kFormat || version != kVersion || facts_json == nullptr)
     return fail("model-unsupported", fmt::format("expected a {} of version {} with facts", kFormat, kVersion), file.string());
   auto facts = facts_from_json(*facts_json);

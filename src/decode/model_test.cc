@@ -247,6 +247,7 @@ TEST(FolderModel, GivesBackWhatWasWritten) {
 
   ASSERT_TRUE(write_file_whole(dir / "m" / "model.json", std::string_view("{}")));
   EXPECT_EQ(Model::open(dir / "m").error().id, "json-invalid");
+  EXPECT_EQ(Model::open(dir / "m").error().where, (dir / "m" / "model.json").string());
 }
 
 TEST(FolderModel, MissingOrMisshapenTensorsAreNamed) {
