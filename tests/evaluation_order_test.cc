@@ -91,6 +91,11 @@ TEST_F(EvaluationOrder, ThatReadsStaleMemoryIsADefectOfTheOpAndAFact) {
   ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
   EXPECT_EQ(verdict.defects[0].op, "rms_norm");
   EXPECT_EQ(verdict.defects[0].taps, (std::vector<std::string>{"attn_norm"}));
+  // Touching the output is enough to cure it, so that it is gone with the op made right proves nothing.
+  EXPECT_FALSE(verdict.defects[0].sufficient);
+  EXPECT_TRUE(std::ranges::any_of(verdict.defects[0].evidence, [](const Claim& claim) {
+    return claim.text.starts_with("control:") && claim.text.find("does not show that the op is wrong") != std::string::npos;
+  })) << to_text(verdict);
   const auto* found = order(verdict, "each_op");
   ASSERT_NE(found, nullptr) << to_text(verdict);
   EXPECT_EQ(found->place, "layers.1.attn_norm");

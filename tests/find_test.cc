@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/test_dir.h"
 #include "decode/architecture.h"
@@ -42,6 +43,7 @@ class Find : public testing::Test {
     options.dtype = dtype;
     options.seed = seed;
     options.cache = *CacheSpec::parse(cache_);
+    options.suspects = suspects_;
     options.work = dir_.path() / "work";
     for (const auto& fault : faults) options.faults.push_back(*FaultSpec::parse(fault));
     auto verdict = find(options);
@@ -73,6 +75,7 @@ class Find : public testing::Test {
   int head_channels_ = 0;  // of layers that slide, where some do; 0: the architecture's
   std::string_view architecture_ = "llama";
   std::string_view cache_ = "concat";
+  std::string suspects_;
   TestDir dir_;
   EngineInfo engine_;
 };
@@ -353,6 +356,46 @@ TEST_F(Find, AFaultWhoseTriggerIsNeverMetIsInconclusive) {
   const auto verdict = find_with({"F09:table=unscaled"});
   EXPECT_EQ(verdict.status, Status::inconclusive);
   EXPECT_EQ(verdict.exit_code(), 3);
+}
+
+using Finding = SuspectOutcome::Finding;
+
+std::map<std::string, Finding> findings(const Verdict& verdict) {
+  std::map<std::string, Finding> all;
+  for (const auto& suspect : verdict.suspects) all[suspect.name] = suspect.finding;
+  return all;
+}
+
+TEST_F(Find, SuspectsAreClearedOrChargedEachAlone) {
+  architecture_ = "gemma3";
+  suspects_ = "cache,sdpa,mask,window,kv_sharing,matmul,embedding,rope,qk_norm";
+  const auto verdict = find_with({"F01:content=zero"});
+  const std::map<std::string, Finding> expected = {
+      {"cache", Finding::cleared},  {"sdpa", Finding::cleared},    {"mask", Finding::cleared},
+      {"window", Finding::cleared}, {"matmul", Finding::cleared},  {"embedding", Finding::cleared},
+      {"rope", Finding::charged},   {"qk_norm", Finding::cleared}, {"kv_sharing", Finding::absent}};
+  EXPECT_EQ(findings(verdict), expected) << to_text(verdict);
+  for (const auto& suspect : verdict.suspects) {
+    EXPECT_EQ(suspect.stays, suspect.finding == Finding::cleared) << suspect.text;
+    EXPECT_EQ(suspect.entries.empty(), suspect.finding == Finding::absent) << suspect.name;
+    for (const int run : suspect.entries) EXPECT_TRUE(verdict.ledger.entry(run)) << suspect.name;
+  }
+}
+
+TEST_F(Find, OfTwoGuiltyOpsBothAreChargedAndNoOther) {
+  suspects_ = "all";
+  const auto verdict = find_with({"F01:content=zero", "F06:content=zero"});
+  for (const auto& [name, finding] : findings(verdict))
+    EXPECT_EQ(finding, name == "rope" || name == "cache_write" ? Finding::charged : Finding::cleared) << name << "\n" << to_text(verdict);
+  EXPECT_EQ(findings(verdict).size(), 8u);
+}
+
+TEST_F(Find, NobodyIsChargedWhereNothingIsWrong) {
+  suspects_ = "all";
+  const auto verdict = find_with({});
+  EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+  for (const auto& suspect : verdict.suspects) EXPECT_EQ(suspect.finding, Finding::cleared) << suspect.name;
+  EXPECT_EQ(verdict.suspects.size(), 8u);
 }
 
 TEST_F(Find, TwoFaultsAtOnceAreBothNamed) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/file.h"
 
@@ -39,8 +40,9 @@ bool Fixups::touches(const Node& node, int step) const {
         return entry != nullptr && entry->can_break(node.op);
       }))
     return true;
-  return intervention_for(Intervention::Kind::exact, node.output, step) != nullptr ||
-         intervention_for(Intervention::Kind::replace, node.output, step) != nullptr;
+  using Kind = Intervention::Kind;
+  return std::ranges::any_of(std::array{Kind::exact, Kind::replace, Kind::keep},
+                             [&](Kind kind) { return intervention_for(kind, node.output, step) != nullptr; });
 }
 
 Result<Fixups::Fixed> Fixups::apply(OpCall& call, int step) {
@@ -74,6 +76,7 @@ Result<Fixups::Fixed> Fixups::apply(OpCall& call, int step) {
     call.result = tensor.cast(call.dtype);
     fixed.note = "replaced";
   }
+  if (fixed.note.empty() && intervention_for(Intervention::Kind::keep, tap, step) != nullptr) fixed.note = "kept";
   if (!plan_.faults.empty()) previous_[tap] = call.result.copy();
   if (!fixed.note.empty()) {
     CULPRIT_TRY(fixed.output, backend_.from_host(call.result));

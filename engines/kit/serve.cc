@@ -118,7 +118,7 @@ class Server {
     if (hello_) return *hello_;
     auto hello = backend_.hello();
     hello["protocol"] = kProtocol;
-    hello["interventions"] = Json::array({"exact", "variant", "replace"});
+    hello["interventions"] = Json::array({"exact", "variant", "replace", "keep"});
     hello["position_base"] = true;
     if (!hello.contains("weight_sources")) hello["weight_sources"] = Json::array({"culprit", "engine"});
     hello["cache_kinds"] = Json::array();

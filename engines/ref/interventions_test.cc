@@ -97,6 +97,15 @@ TEST_P(CacheFaults, StayInTheCache) {
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, CacheFaults, testing::Values("concat", "padded"), [](const auto& kind) { return std::string(kind.param); });
 
+TEST(Keep, ChangesNoValueOfARightOrABrokenEngine) {
+  TestEngine engine(DType::bf16);
+  for (const auto& plan : {three_rows({3, 1, 1}), with_faults(three_rows({3, 1, 1}), {"F01:content=zero"})}) {
+    const auto kept = engine.run(with(plan, {.kind = Kind::keep, .tap = "**"}));
+    EXPECT_EQ(differing(engine.run(plan), kept), Names{});
+    EXPECT_EQ(note_at(kept, 0, "layers.0.q_rope"), "kept");
+  }
+}
+
 TEST(Exact, ChangesNothingOnARightEngine) {
   for (const auto dtype : {DType::f64, DType::f32, DType::bf16}) {
     TestEngine engine(dtype);

@@ -63,7 +63,7 @@ TEST_F(Protocol, HelloSaysWhatTheKitAddsToTheEngine) {
   EXPECT_EQ(hello.at("protocol"), 1);
   EXPECT_EQ(hello.at("weight_sources"), Json::array({"culprit"}));
   EXPECT_EQ(hello.at("cache_kinds"), Json::array({"concat", "padded", "rotating", "sink_window", "quantized"}));
-  EXPECT_EQ(hello.at("interventions"), Json::array({"exact", "variant", "replace"}));
+  EXPECT_EQ(hello.at("interventions"), Json::array({"exact", "variant", "replace", "keep"}));
   EXPECT_EQ(hello.at("faults").size(), fault_catalogue().size());
   for (const auto op : all_ops()) EXPECT_FALSE(hello.at("ops").at(std::string(name_of(op))).at("variants").empty()) << name_of(op);
 }

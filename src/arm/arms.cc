@@ -48,12 +48,18 @@ Arm reprefill(const Fixture& f) {
   arm.plan.reprefill = true;
   return arm;
 }
-Arm batch(const Fixture& f) { return rows_of(f, {0, 1, 2}, kShort); }
+// Every row; the first of them come last, for another order.
+std::vector<int> all_rows(const Fixture& f, std::size_t first = 0) {
+  std::vector<int> ids(f.sequences.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int>((i + first) % ids.size());
+  return ids;
+}
+Arm batch(const Fixture& f) { return rows_of(f, all_rows(f), kShort); }
 Arm alone_0(const Fixture& f) { return rows_of(f, {0}, kShort); }
 Arm alone_1(const Fixture& f) { return rows_of(f, {1}, kShort); }
 Arm alone_2(const Fixture& f) { return rows_of(f, {2}, kShort); }
 Arm equal_rows(const Fixture& f) { return rows_of(f, {0, 0, 0}, kShort); }
-Arm batch_prefill(const Fixture& f) { return in_chunks(f, {0, 1, 2}, kShort, kShort); }
+Arm batch_prefill(const Fixture& f) { return in_chunks(f, all_rows(f), kShort, kShort); }
 
 Arm with_variant(Arm arm, const char* op, const char* variant) {
   arm.plan.variants[op] = variant;
@@ -121,9 +127,9 @@ Arm speculative(const Fixture& f) {
   arm.plan.drafts.push_back({.step = 1, .tokens = {{other[2], other[3]}}});
   return arm;
 }
-Arm permuted(const Fixture& f) { return rows_of(f, {2, 0, 1}, kShort); }
+Arm permuted(const Fixture& f) { return rows_of(f, all_rows(f, f.sequences.size() - 1), kShort); }
 Arm unequal(const Fixture& f) {
-  Arm arm = batch(f);
+  Arm arm = rows_of(f, {0, 1, 2}, kShort);
   for (std::size_t row = 1; row < arm.plan.sequences.size(); ++row) arm.plan.sequences[row].resize(kShort - row);
   return arm;
 }
@@ -131,7 +137,7 @@ Arm unequal(const Fixture& f) {
 // Rows 0 and 1 begin, row 2 begins alone; all three decode together, then row 1 leaves, then row 0, and row 2 sheds the padding that it
 // got when it joined.
 Arm joining(const Fixture& f) {
-  Arm arm = batch(f);
+  Arm arm = rows_of(f, {0, 1, 2}, kShort);
   arm.plan.active = {{0, 1}, {2}, {0, 1, 2}, {0, 2}, {2}};
   arm.plan.chunks = {2, 1, 1, 1, 1};
   arm.plan.sequences[1].resize(kShort - 1);

@@ -27,6 +27,17 @@ std::size_t edit_distance(std::string_view expected, std::string_view actual) {
 
 }  // namespace
 
+std::vector<std::string> split(std::string_view text, char separator, std::size_t parts_max) {
+  std::vector<std::string> parts = {""};
+  for (const char c : text) {
+    if (c == separator && parts.size() < parts_max)
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
 std::string nearest(std::string_view word, std::span<const std::string_view> candidates) {
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;

@@ -59,6 +59,7 @@ Result<FindOptions> options_from(const Context& context, const Arguments& argume
   CULPRIT_TRY(options.faults, faults_from(arguments));
   CULPRIT_TRY(options.prompts, prompts_from(arguments));
   CULPRIT_TRY(options.proof_arm, proof_arm_from(arguments));
+  options.suspects = arguments.value_or("suspect", "");
   CULPRIT_TRY(const auto seed, arguments.integer("seed", 1, 0, INT64_MAX));
   options.seed = static_cast<std::uint64_t>(seed);
   if (arguments.has("timeout")) {
@@ -131,6 +132,9 @@ const Verb kFind = {
                 {.name = "proof-arm",
                  .placeholder = "ARM",
                  .help = "prove in this arm, and measure the damage there; by default where a broken relation is furthest apart"},
+                {.name = "suspect",
+                 .placeholder = "NAMES",
+                 .help = "parts that you suspect, each tested alone, cleared or charged: cache,sdpa,quantized_matmul; all: every op"},
                 {.name = "timeout", .placeholder = "SECONDS", .help = "for loading, and for each run; 180 by default"},
                 {.name = "fail-on", .placeholder = "precision", .help = "exit code 1 also for precision that is lower than declared"},
                 {.name = "explain", .placeholder = "", .help = "also say why each experiment was chosen"},

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/file.h"
+#include "base/text.h"
 
 namespace culprit::cli {
 namespace {
@@ -35,17 +36,6 @@ Result<std::vector<int>> tokens_of(std::string_view text, const std::string& whe
   }
   if (tokens.empty()) return fail("tokens-invalid", "there are no token ids", where);
   return tokens;
-}
-
-std::vector<std::string> split(const std::string& text, char separator, std::size_t parts_max) {
-  std::vector<std::string> parts = {""};
-  for (const char c : text) {
-    if (c == separator && parts.size() < parts_max)
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  }
-  return parts;
 }
 
 }  // namespace
@@ -98,8 +88,8 @@ Result<std::vector<std::vector<int>>> parse_number_lists(std::string_view option
 
 Result<Intervention> parse_intervention(const std::string& text) {
   const auto form =
-      fail("option-value", fmt::format("--intervene is '{}', expected exact:TAP, variant:TAP:NAME or replace:TAP:FILE, with @STEP,STEP "
-                                       "at its end for certain steps only",
+      fail("option-value", fmt::format("--intervene is '{}', expected exact:TAP, variant:TAP:NAME, replace:TAP:FILE or keep:TAP, "
+                                       "with @STEP,STEP at its end for certain steps only",
                                        text));
   Intervention intervention;
   auto rest = text;
@@ -119,6 +109,8 @@ Result<Intervention> parse_intervention(const std::string& text) {
   } else if (parts[0] == "replace" && parts.size() == 3) {
     intervention.kind = Intervention::Kind::replace;
     intervention.file = std::filesystem::absolute(parts[2]);
+  } else if (parts[0] == "keep" && parts.size() == 2) {
+    intervention.kind = Intervention::Kind::keep;
   } else {
     return form;
   }

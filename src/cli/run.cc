@@ -124,9 +124,9 @@ const Verb kRun = {
     .summary = "make one run of one engine, as told, and record it",
     .details =
         "The rows of a batch are --prompt options, one a row, padded on the left to the longest. A fault is planted as find does it; an "
-        "intervention makes "
-        "one op right "
-        "(exact), runs it in another variant, or replaces its output by a recorded tensor.",
+        "intervention makes one op right (exact), runs it in another variant, replaces its output by a recorded tensor, or hands it back "
+        "as "
+        "it is (keep), which is the control of the others.",
     .options =
         {{.name = "engine", .placeholder = "SPEC", .help = "NAME@VERSION, or ref", .required = true},
          {.name = "prompt",
@@ -159,7 +159,7 @@ const Verb kRun = {
          {.name = "fault", .placeholder = "SPEC", .help = "a fault to plant: F01, F05:tap=*.q_rope", .repeated = true},
          {.name = "intervene",
           .placeholder = "WHAT",
-          .help = "exact:TAP, variant:TAP:NAME or replace:TAP:FILE, with @STEP,STEP",
+          .help = "exact:TAP, variant:TAP:NAME, replace:TAP:FILE or keep:TAP, with @STEP,STEP",
           .repeated = true},
          {.name = "capture", .placeholder = "GLOB", .help = "taps to record; all by default", .repeated = true},
          {.name = "steps", .placeholder = "N,N,..", .help = "steps to record; all by default"},

@@ -4,7 +4,7 @@ namespace culprit::cli {
 
 std::span<const Verb* const> verbs() {
   static const Verb* const list[] = {
-      &kFind,        &kRun,       &kAudit,      &kCompare,   &kExplain,                             // the main job, and its steps
+      &kFind,        &kRun,       &kAudit,      &kCompare,   &kExplain,  &kReport,                  // the main job, and its steps
       &kEngineList,  &kEngineAdd, &kEngineInfo, &kModelList, &kModelGet, &kModelMake, &kModelInfo,  // what there is to work on
       &kCompletions, &kHelp,      &kVersion,    &kDocs,
   };

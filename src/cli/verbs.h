@@ -9,7 +9,7 @@ namespace culprit::cli {
 /// In the order of `culprit help`; verbs of a group stand together.
 [[nodiscard]] std::span<const Verb* const> verbs();
 
-extern const Verb kFind, kRun, kAudit, kCompare, kExplain;
+extern const Verb kFind, kRun, kAudit, kCompare, kExplain, kReport;
 extern const Verb kEngineList, kEngineAdd, kEngineInfo;
 extern const Verb kModelList, kModelGet, kModelMake, kModelInfo;
 extern const Verb kCompletions, kHelp, kVersion, kDocs;

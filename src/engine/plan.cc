@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kWeightSources = {"engine", "culprit"};
 constexpr std::array<std::string_view, 4> kSyncs = {"lazy", "each_op", "each_layer", "async"};
-constexpr std::array<std::string_view, 3> kInterventionKinds = {"exact", "variant", "replace"};
+constexpr std::array<std::string_view, 4> kInterventionKinds = {"exact", "variant", "replace", "keep"};
 
 tl::unexpected<Error> invalid(std::string message) { return fail("plan-invalid", std::move(message)); }
 

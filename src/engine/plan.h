@@ -37,6 +37,7 @@ struct Intervention {
     exact,    // the op's output is recomputed in float64 from its own inputs and rounded once to its dtype
     variant,  // the op runs in another variant
     replace,  // the tap's tensor is read from a safetensors file under the tap's key "TAP@STEP" or "TAP"
+    keep,     // the op's own output is brought to the host and handed back: the control of the others, which do that too
   };
   Kind kind = Kind::exact;
   std::string tap = {};             // glob over output taps

@@ -17,6 +17,7 @@
 #include "locate/precision.h"
 #include "locate/prove.h"
 #include "locate/relate.h"
+#include "locate/suspects.h"
 #include "locate/weights_check.h"
 
 namespace culprit {
@@ -56,6 +57,7 @@ class Finder {
     verdict_.seed = options_.seed;
     fixture_.cache = options_.cache.text();
     CULPRIT_CHECK(make_fixture());
+    CULPRIT_TRY(suspects_, parse_suspects(options_.suspects, model_.graph()));
     if (auto done = experiment(); !done) {
       if (!is_engine_failure(done.error()) && done.error().id != "not-supported") return tl::unexpected(std::move(done).error());
       failure_ = std::move(done).error();
@@ -119,8 +121,9 @@ class Finder {
                     fmt::format("a prompt needs at least 4 tokens to feed a prefill and two steps; got {}", prompt.size()));
       length = std::min(length, prompt.size());
     }
-    auto random = random_sequences(kRows, static_cast<int>(length), vocabulary, options_.seed);
-    for (std::size_t row = 0; row < kRows; ++row) {
+    const auto rows = std::max<std::size_t>(kRows, options_.prompts.size());
+    auto random = random_sequences(static_cast<int>(rows), static_cast<int>(length), vocabulary, options_.seed);
+    for (std::size_t row = 0; row < rows; ++row) {
       if (row >= options_.prompts.size()) {
         fixture_.sequences.push_back(random[row]);
         continue;
@@ -137,7 +140,7 @@ class Finder {
         "needs more bits than the "
         "mantissas of bf16 hold",
         length, fixture_.position_base, fixture_.position_base);
-    decide("three distinct rows: with one row, or equal rows, a fault of batch rows cannot show");
+    decide("{} rows: with one row, or equal rows, a fault of batch rows cannot show", rows);
     return {};
   }
 
@@ -197,6 +200,10 @@ class Finder {
     }
     const auto arm = arm_named("prefill").plan;
     CULPRIT_TRY(const auto bad, session_->run(arm, "loader: with the engine's own weights"));
+    defect.evidence.push_back({fmt::format("audit: {} of {} tensors that the engine loaded have other values than the checkpoint",
+                                           check.wrong.size(), check.tensors),
+                               {bad.entry},
+                               Rule::audit});
 
     CULPRIT_CHECK(session_->load(load_plan(WeightSource::culprit)));
     CULPRIT_TRY(const auto good, session_->run(arm, "loader: with weights handed in"));
@@ -210,7 +217,10 @@ class Finder {
     defect.evidence.push_back({fmt::format("sufficient: with right weights handed in and nothing else changed ({}), every linear op is "
                                            "inside its bound; the engine's weights move the logits: {}",
                                            moved.factor, to_text(moved)),
-                               {good.entry, bad.entry}});
+                               {good.entry, bad.entry},
+                               Rule::sufficiency,
+                               defect.sufficient,
+                               {{good.entry, bad.entry, "weights"}}});
     if (check.explained != nullptr) {
       const auto& fault = *check.explained;
       auto plan = load_plan(WeightSource::culprit);
@@ -228,7 +238,10 @@ class Finder {
       defect.evidence.push_back(
           {fmt::format("necessary: right weights with only {} put in: {} of {} taps equal those of the engine's own loader bit for bit",
                        fault.spec, equal, all),
-           {good.entry, injected.entry, bad.entry}});
+           {good.entry, injected.entry, bad.entry},
+           Rule::necessity,
+           defect.necessary,
+           {{good.entry, injected.entry, "weights"}}});
     }
     if (defect.status == Status::explained && defect.sufficient && defect.necessary) defect.status = Status::proved;
     decide("the loader is broken, so right weights are handed in from here on: what is left is not its doing");
@@ -271,6 +284,7 @@ class Finder {
     count_audits();
     failure_ = exploration_.failure;
     for (const auto op : exploration_.corrupted_ops(model_.graph())) CULPRIT_CHECK(locate(op));
+    if (!failure_ && !suspects_.empty()) CULPRIT_CHECK(try_suspects());
     if (failure_) {
       verdict_.not_tested.push_back("precision that is lower than declared: what it does to the logits takes runs of its own");
       return {};
@@ -328,7 +342,7 @@ class Finder {
       if (shows(run, op)) bad_entries.push_back(run.made.entry);
     defect.evidence.push_back(
         {fmt::format("audit: {} of {} runs have {} outside its bound", bad_entries.size(), exploration_.runs.size(), name_of(op)),
-         bad_entries});
+         bad_entries, Rule::audit});
 
     CULPRIT_TRY(const auto explanation, explain(model_, weights_, op, exploration_.records(graph, op), audit_options(session_->hello())));
     defect.predictions = explanation.scores;
@@ -439,6 +453,8 @@ class Finder {
     if (request.bad == nullptr)
       for (const auto& run : exploration_.runs)
         if (request.bad == nullptr && may_prove(run, op)) request.bad = &run;
+    guilty_taps_.insert(guilty_taps_.end(), request.taps.begin(), request.taps.end());
+    if (proof_bad_ == nullptr) proof_bad_ = request.bad;
     say("proving {}", defect.fault.empty() ? defect.op : defect.fault);
     decide("proof on arm '{}': it shows the defect, and with '{}' it is the broken relation that is furthest apart", request.bad->arm.name,
            request.partner == nullptr ? "none" : request.partner->arm.name);
@@ -503,6 +519,28 @@ class Finder {
     return {};
   }
 
+  // Every guilty op made right at once: what is left is the run without the defects.
+  Result<void> try_suspects() {
+    DefectRuns defect;
+    std::optional<AuditedRun> right;
+    if (proof_bad_ != nullptr) {
+      say("testing {} suspects", suspects_.size());
+      defect.bad = proof_bad_;
+      Arm arm = proof_bad_->arm;
+      arm.plan.name += " right";
+      for (const auto& tap : guilty_taps_) {
+        Intervention intervention;
+        intervention.kind = Intervention::Kind::exact;
+        intervention.tap = tap;
+        arm.plan.interventions.push_back(std::move(intervention));
+      }
+      CULPRIT_TRY(right, run_and_audit(*session_, model_, weights_, arm, "suspects: every guilty op made right"));
+      defect.right = &*right;
+    }
+    CULPRIT_TRY(verdict_.suspects, test_suspects(*session_, model_, weights_, exploration_, defect, suspects_));
+    return {};
+  }
+
   void rule_out_others(Op op, Defect& defect) const {
     const auto corrupted = exploration_.corrupted_ops(model_.graph());
     for (const auto& summary : verdict_.audited)
@@ -554,7 +592,10 @@ class Finder {
   std::unique_ptr<Session> session_;
   Exploration exploration_;
   std::string weights_note_;
-  std::optional<Error> failure_;  // of the engine: no request is made after it
+  std::vector<Suspect> suspects_;
+  std::vector<std::string> guilty_taps_;   // of every op that was outside its bound
+  const AuditedRun* proof_bad_ = nullptr;  // where the first defect was proved
+  std::optional<Error> failure_;           // of the engine: no request is made after it
 };
 
 }  // namespace

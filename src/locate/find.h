@@ -25,12 +25,13 @@ struct FindOptions {
   std::uint64_t seed = 1;
   std::string
       proof_arm;  // where to prove and to measure the damage, if it shows the defect; empty: where a broken relation is furthest apart
+  std::string suspects;                         // names separated by commas (locate/suspects.h), each tested alone; empty: none
   std::optional<std::chrono::seconds> timeout;  // for loading, and for each run; that of SessionLimits by default
   std::filesystem::path work;                   // for traces and logs; made if missing
   std::function<void(const std::string&)> progress;
 };
 
-/// Error ids: those of the model's reader; tokens-invalid; file-write; interrupted. A verdict is a value, whatever it says: an engine that
+/// Error ids: those of the model's reader; tokens-invalid; suspect-unknown; file-write; interrupted. A verdict is a value, whatever it says: an engine that
 /// fails, or does not offer what is needed, is one.
 [[nodiscard]] Result<Verdict> find(const FindOptions& options);
 

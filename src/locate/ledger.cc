@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
+
+#include "base/fields.h"
 
 namespace culprit {
 namespace {
 
 std::string text_of(const Intervention& intervention) {
-  static constexpr std::string_view kKinds[] = {"exact", "variant", "replace"};
+  static constexpr std::string_view kKinds[] = {"exact", "variant", "replace", "keep"};
   return fmt::format("{}({}{}{}; steps {})", kKinds[static_cast<int>(intervention.kind)], intervention.tap,
                      intervention.variant.empty() ? "" : "=" + intervention.variant,
                      intervention.file.empty() ? "" : "=" + intervention.file.filename().string(),
@@ -24,6 +27,29 @@ bool one_begins_the_other(const std::string& a, const std::string& b) {
 }
 
 }  // namespace
+
+bool has_distinct_rows(const RunPlan& plan) {
+  for (std::size_t row = 1; row < plan.sequences.size(); ++row)
+    if (plan.sequences[row] != plan.sequences[0]) return true;
+  return false;
+}
+bool decodes(const RunPlan& plan) {
+  return std::ranges::any_of(plan.chunks.begin() + (plan.chunks.empty() ? 0 : 1), plan.chunks.end(),
+                             [](int tokens) { return tokens == 1; });
+}
+bool feeds_several(const RunPlan& plan) {
+  return plan.reprefill || std::ranges::any_of(plan.chunks, [](int tokens) { return tokens > 1; });
+}
+bool has_offset(const RunPlan& plan) { return plan.position_base > 0; }
+
+constexpr Ability kAbilities[] = {
+    {"rows", "two distinct rows: with one row, or equal ones, a fault of batch rows cannot show", has_distinct_rows},
+    {"decoding", "a step of one token behind others: without, a fault of decode steps cannot show", decodes},
+    {"prefill", "a step of several tokens: without, a fault of prefill cannot show", feeds_several},
+    {"offset", "a position base above 0: without, a fault of the offset cannot show", has_offset},
+};
+
+std::span<const Ability> abilities() { return kAbilities; }
 
 std::string BrokenRun::text() const {
   return fmt::format("arm '{}', {} ({} of {} steps are whole)", arm,
@@ -74,6 +100,7 @@ std::map<std::string, std::string> factors(const Entry& entry) {
   out["interventions"] = fmt::format("{}", fmt::join(interventions, " "));
   out["faults"] = fmt::format("{}", fmt::join(faults, " "));
   out["evaluation"] = name_of(plan.sync);
+  for (const auto& [name, value] : entry.other) out[name] = value;
   if (!plan.sync_taps.empty()) out["evaluation"] += fmt::format(" after {}", fmt::join(plan.sync_taps, ","));
   return out;
 }
@@ -119,9 +146,65 @@ Result<std::string> Ledger::contrast(int expected, int actual) const {
               fmt::format("runs {} and {} differ in {} factors: {}", expected, actual, differing.size(), fmt::join(differing, "; ")));
 }
 
+Result<std::vector<int>> Ledger::having(const std::map<std::string, std::string>& wanted) const {
+  std::vector<int> all;
+  std::map<std::string, std::vector<int>> each;  // runs that have one of the factors
+  std::set<std::string> names;
+  for (const auto& entry : entries_) {
+    const auto has = factors(entry);
+    bool fits = true;
+    for (const auto& [name, value] : has) names.insert(name);
+    for (const auto& [name, value] : wanted) {
+      const auto found = has.find(name);
+      const bool equal = found != has.end() && found->second == value;
+      if (equal) each[name].push_back(entry.id);
+      fits = fits && equal;
+    }
+    if (fits) all.push_back(entry.id);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : wanted) {
+    if (!names.contains(name))
+      return fail("factor-unknown", fmt::format("no run has a factor '{}'; there are {}", name, fmt::join(names, ", ")));
+    const auto& runs = each[name];
+    parts.push_back(runs.empty() ? fmt::format("none has {} = {}", name, value)
+                                 : fmt::format("{} = {} have {}", name, value, fmt::join(runs, ", ")));
+  }
+  if (!all.empty()) return all;
+  return fail("never-run", fmt::format("no run has all of them: {}", fmt::join(parts, "; ")));
+}
+
+Result<void> Ledger::can_show(const std::vector<int>& entries, const Ability& ability) const {
+  for (const int id : entries) {
+    CULPRIT_TRY(const auto* run, entry(id));
+    if (ability.has(run->plan)) return {};
+  }
+  return fail("cannot-show", fmt::format("none of the {} runs has {}", entries.size(), ability.what));
+}
+
+Result<Ledger> Ledger::from_json(const Json& runs) {
+  const auto invalid = [](const std::string& why) { return fail("verdict-invalid", why); };
+  if (!runs.is_array()) return invalid("it holds no runs");
+  Ledger ledger;
+  for (const auto& run : runs) {
+    Entry entry;
+    int id = 0;
+    Fields fields(run, fmt::format("run {}", ledger.entries_.size() + 1), "verdict-invalid");
+    fields.required("id", id).required("purpose", entry.purpose).required("engine", entry.engine);
+    fields.required("library_sha256", entry.library_sha256).optional("seconds", entry.seconds).optional("factors", entry.other);
+    const auto *load = fields.find("load"), *plan = fields.find("plan");
+    CULPRIT_CHECK(fields.done());
+    if (load == nullptr || plan == nullptr) return invalid(fmt::format("run {} has no load or no plan", id));
+    if (id != ledger.add(entry)) return invalid(fmt::format("run {} is at the place of run {}", id, ledger.entries_.size()));
+    CULPRIT_TRY(ledger.entries_.back().load, load_plan_from_json(*load));
+    CULPRIT_TRY(ledger.entries_.back().plan, run_plan_from_json(*plan));
+  }
+  return ledger;
+}
+
 Json Ledger::to_json() const {
   Json out = Json::array();
-  for (const auto& entry : entries_)
+  for (const auto& entry : entries_) {
     out.push_back({{"id", entry.id},
                    {"purpose", entry.purpose},
                    {"engine", entry.engine},
@@ -129,6 +212,8 @@ Json Ledger::to_json() const {
                    {"load", culprit::to_json(entry.load)},
                    {"plan", culprit::to_json(entry.plan)},
                    {"seconds", json_number(entry.seconds)}});
+    if (!entry.other.empty()) out.back()["factors"] = entry.other;
+  }
   return out;
 }
 

@@ -3,6 +3,7 @@
 // than one factor is refused.
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,8 @@ struct Entry {
   LoadPlan load;
   RunPlan plan;
   std::filesystem::path trace;
-  std::string purpose;  // why it was run
+  std::string purpose;                            // why it was run
+  std::map<std::string, std::string> other = {};  // factors of a run that is no decode, such as how a probe reads
   double seconds = 0;
 };
 
@@ -40,8 +42,19 @@ struct BrokenRun {
 /// Names of the factors in which two entries differ.
 [[nodiscard]] std::vector<std::string> differing_factors(const Entry& expected, const Entry& actual);
 
+/// What a run must have for the absence of a difference in it to say anything.
+struct Ability {
+  std::string_view name;  // "rows"
+  std::string_view what;  // "two distinct rows or more: with one row, or equal ones, a fault of batch rows cannot show"
+  bool (*has)(const RunPlan&);
+};
+[[nodiscard]] std::span<const Ability> abilities();
+
 class Ledger {
  public:
+  /// Of a verdict document's `runs`. Error ids: verdict-invalid.
+  [[nodiscard]] static Result<Ledger> from_json(const Json& runs);
+
   /// Returns the id given to the entry.
   int add(Entry entry);
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
@@ -50,6 +63,11 @@ class Ledger {
   /// The one factor in which two runs differ. Error ids: never-run; confounded (names the factors) when there are several or none;
   /// library-changed when the same engine's library has another hash.
   [[nodiscard]] Result<std::string> contrast(int expected, int actual) const;
+  /// Entries that have all of these factors: {"cache": "padded", "variant sdpa": "composed"}. Error ids: never-run when none has all of them
+  /// (says which runs have each); factor-unknown when no entry has a factor of that name.
+  [[nodiscard]] Result<std::vector<int>> having(const std::map<std::string, std::string>& wanted) const;
+  /// Error ids: never-run; cannot-show when none of these runs could have shown it, with what it would take.
+  [[nodiscard]] Result<void> can_show(const std::vector<int>& entries, const Ability& ability) const;
   [[nodiscard]] Json to_json() const;
 
  private:

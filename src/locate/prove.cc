@@ -69,20 +69,66 @@ Result<std::pair<std::int64_t, std::int64_t>> equal_elements(const Trace& expect
   return std::pair{equal, all};
 }
 
-RunPlan with_exact(RunPlan plan, const std::vector<std::string>& taps) {
+RunPlan with(RunPlan plan, Intervention::Kind kind, const std::vector<std::string>& taps) {
   for (const auto& tap : taps) {
     Intervention intervention;
-    intervention.kind = Intervention::Kind::exact;
+    intervention.kind = kind;
     intervention.tap = tap;
     plan.interventions.push_back(std::move(intervention));
   }
-  plan.name += " + exact";
+  plan.name += kind == Intervention::Kind::keep ? " + keep" : " + exact";
   return plan;
+}
+
+bool can_keep(const Session& session) {
+  const auto offered = session.hello().find("interventions");
+  return offered != session.hello().end() && offered->is_array() && std::ranges::find(*offered, Json("keep")) != offered->end();
+}
+
+/// Making an output right also evaluates it, at another time than the engine would, and keeps its inputs alive. Handing the engine's own
+/// output back does all of that and changes no value: what it changes, the patch changes too, whoever is guilty.
+Result<void> try_control(Session& session, const Model& model, UsedWeights& weights, const ProofRequest& request, Proof& proof) {
+  if (!can_keep(session)) {
+    proof.evidence.push_back({"no control of the patch: the engine does not offer to hand an output back unchanged", {}, Rule::control});
+    return {};
+  }
+  Arm arm = request.bad->arm;
+  arm.plan = with(arm.plan, Intervention::Kind::keep, request.taps);
+  CULPRIT_TRY(const auto kept, session.run(arm.plan, "control: the guilty op's own outputs brought to the host and handed back"));
+  std::int64_t equal = 0, all = 0;
+  std::string first;
+  for (const auto& record : request.bad->made.trace->records()) {
+    const auto* other = kept.trace->find(record.step, record.tap);
+    const bool same = other != nullptr && other->hash == record.hash;
+    if (!same && first.empty()) first = fmt::format("{}@{}", record.tap, record.step);
+    equal += same;
+    ++all;
+  }
+  const std::vector<int> entries = {request.bad->made.entry, kept.entry};
+  const std::vector<Contrast> contrasts = {{request.bad->made.entry, kept.entry, "interventions"}};
+  const auto what = fmt::format("control: arm '{}' with the outputs of {} handed back as the engine made them", request.bad->arm.name,
+                                name_of(request.op));
+  if (equal == all) {
+    proof.evidence.push_back(
+        {fmt::format("{}: all {} recorded tensors equal bit for bit", what, all), entries, Rule::control, true, contrasts});
+    return {};
+  }
+  CULPRIT_TRY(const auto reports, audit(model, weights, {kept.trace.get()}, audit_options(session.hello())));
+  const AuditedRun audited{arm, kept, reports.front()};
+  const auto before = corruption_of(*request.bad, model.graph(), request.op), after = corruption_of(audited, model.graph(), request.op);
+  proof.undisturbed = after.outputs == before.outputs;
+  proof.evidence.push_back({fmt::format("{}: {} of {} recorded tensors differ, first {}; {} outputs outside their bound instead of {}{}",
+                                        what, all - equal, all, first, after.outputs, before.outputs,
+                                        proof.undisturbed ? ""
+                                                          : ": the patch changes the defect by when it evaluates, so that it is gone with "
+                                                            "the op made right does not show that the op is wrong"),
+                            entries, Rule::control, proof.undisturbed, contrasts});
+  return {};
 }
 
 Result<void> try_sufficiency(Session& session, const Model& model, UsedWeights& weights, const ProofRequest& request, Proof& proof) {
   Arm patched_arm = request.bad->arm;
-  patched_arm.plan = with_exact(patched_arm.plan, request.taps);
+  patched_arm.plan = with(patched_arm.plan, Intervention::Kind::exact, request.taps);
   CULPRIT_TRY(const auto patched,
               run_and_audit(session, model, weights, patched_arm, "sufficiency: the bad arm with only the guilty op made right"));
   const auto before = corruption_of(*request.bad, model.graph(), request.op);
@@ -92,27 +138,35 @@ Result<void> try_sufficiency(Session& session, const Model& model, UsedWeights& 
       {fmt::format("sufficient: arm '{}' with only {} made right: {} of its outputs outside their bound instead of {}{}",
                    request.bad->arm.name, name_of(request.op), after.outputs, before.outputs,
                    after.others > 0 ? fmt::format("; {} outputs of other ops stay wrong", after.others) : ""),
-       {request.bad->made.entry, patched.made.entry}});
+       {request.bad->made.entry, patched.made.entry},
+       Rule::sufficiency,
+       proof.sufficient,
+       {{request.bad->made.entry, patched.made.entry, "interventions"}}});
   proof.patched = patched;
   if (request.partner == nullptr) return {};
 
   Arm partner_arm = request.partner->arm;
-  partner_arm.plan = with_exact(partner_arm.plan, request.taps);
+  partner_arm.plan = with(partner_arm.plan, Intervention::Kind::exact, request.taps);
   CULPRIT_TRY(const auto partner, session.run(partner_arm.plan, "sufficiency: the other arm of the relation, patched alike"));
   CULPRIT_TRY(const auto broken,
               relate(session.ledger(), "", request.partner->made, request.partner->arm.plan, request.bad->made, request.bad->arm.plan));
   CULPRIT_TRY(const auto mended, relate(session.ledger(), "", partner, partner_arm.plan, patched.made, patched_arm.plan));
-  proof.evidence.push_back({fmt::format("'{}' against '{}': {}; both patched: {}", request.partner->arm.name, request.bad->arm.name,
-                                        to_text(broken), to_text(mended)),
-                            {request.partner->made.entry, request.bad->made.entry, partner.entry, patched.made.entry}});
+  Claim claim{fmt::format("'{}' against '{}': {}; both patched: {}", request.partner->arm.name, request.bad->arm.name, to_text(broken),
+                          to_text(mended)),
+              {request.partner->made.entry, request.bad->made.entry, partner.entry, patched.made.entry},
+              Rule::relation};
+  if (broken.refused.empty()) claim.contrasts.push_back({request.partner->made.entry, request.bad->made.entry, broken.factor});
+  if (mended.refused.empty()) claim.contrasts.push_back({partner.entry, patched.made.entry, mended.factor});
   // A patch that leaves the bad arm as far from a right one as it was has removed something else. Two arms that are wrong alike need not
   // differ in the first place.
   const bool partner_is_right = corruption_of(*request.partner, model.graph(), request.op).outputs == 0;
   if (partner_is_right && broken.refused.empty() && mended.refused.empty()) {
     // NaN is as far as it gets.
     const double far = broken.logits_difference_max, near = mended.logits_difference_max;
-    proof.sufficient = proof.sufficient && (near < far || (std::isnan(far) && !std::isnan(near)));
+    claim.holds = near < far || (std::isnan(far) && !std::isnan(near));
+    proof.sufficient = proof.sufficient && claim.holds;
   }
+  proof.evidence.push_back(std::move(claim));
   return {};
 }
 
@@ -126,7 +180,9 @@ Result<void> try_necessity(Session& session, const Model& model, UsedWeights& we
     proof.evidence.push_back(
         {fmt::format("necessity was not tried: the engine offers no right variant of {} into which the fault could be put",
                      name_of(request.op)),
-         {}});
+         {},
+         Rule::necessity,
+         false});
     return {};
   }
   CULPRIT_TRY(const auto good, run_and_audit(session, model, weights, good_arm, "necessity: the arm with the op right"));
@@ -134,7 +190,9 @@ Result<void> try_necessity(Session& session, const Model& model, UsedWeights& we
   if (clean.outputs > 0) {
     proof.evidence.push_back({fmt::format("necessity could not be shown: the supposedly right arm has {} outputs of {} outside their bound",
                                           clean.outputs, name_of(request.op)),
-                              {good.made.entry}});
+                              {good.made.entry},
+                              Rule::necessity,
+                              false});
     return {};
   }
   Arm injected_arm = good_arm;
@@ -170,7 +228,10 @@ Result<void> try_necessity(Session& session, const Model& model, UsedWeights& we
                    request.explained->text(), request.right_variant.empty() ? "" : fmt::format(" (variant {})", request.right_variant),
                    actual.size(), expected.size(), equal.first, equal.second, predicted, to_text(moved),
                    same_logits ? "; the last step's logits equal those of the bad arm bit for bit" : ""),
-       {request.bad->made.entry, good.made.entry, injected.made.entry}});
+       {request.bad->made.entry, good.made.entry, injected.made.entry},
+       Rule::necessity,
+       proof.necessary,
+       {{good.made.entry, injected.made.entry, "faults"}}});
   return {};
 }
 
@@ -179,6 +240,8 @@ Result<void> try_necessity(Session& session, const Model& model, UsedWeights& we
 Result<Proof> prove(Session& session, const Model& model, UsedWeights& weights, const ProofRequest& request) {
   Proof proof;
   CULPRIT_CHECK(try_sufficiency(session, model, weights, request, proof));
+  CULPRIT_CHECK(try_control(session, model, weights, request, proof));
+  proof.sufficient = proof.sufficient && proof.undisturbed;
   if (request.explained) CULPRIT_CHECK(try_necessity(session, model, weights, request, proof));
   return proof;
 }

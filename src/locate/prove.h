@@ -23,6 +23,7 @@ struct ProofRequest {
 
 struct Proof {
   bool sufficient = false;
+  bool undisturbed = true;  // an intervention that changes no value leaves the defect as it is
   bool necessary = false;
   std::vector<Claim> evidence;        // what was run and seen, in order
   std::optional<AuditedRun> patched;  // the bad arm with only the guilty op made right

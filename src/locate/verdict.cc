@@ -1,5 +1,9 @@
 #include "locate/verdict.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "locate/evaluation_order.h"
 
 namespace culprit {
@@ -31,7 +35,13 @@ namespace {
 
 Json to_json(const std::vector<Claim>& claims) {
   Json out = Json::array();
-  for (const auto& claim : claims) out.push_back({{"claim", claim.text}, {"runs", claim.entries}});
+  for (const auto& claim : claims) {
+    Json contrasts = Json::array();
+    for (const auto& contrast : claim.contrasts)
+      contrasts.push_back({{"expected", contrast.expected}, {"actual", contrast.actual}, {"factor", contrast.factor}});
+    out.push_back({{"claim", claim.text}, {"rule", name_of(claim.rule)}, {"holds", claim.holds}, {"runs", claim.entries}});
+    if (!contrasts.empty()) out.back()["contrasts"] = std::move(contrasts);
+  }
   return out;
 }
 
@@ -122,6 +132,14 @@ Json to_json(const OrderFinding& finding) {
           {"runs", finding.entries}};
 }
 
+Json to_json(const SuspectOutcome& suspect) {
+  return {{"suspect", suspect.name},
+          {"finding", name_of(suspect.finding)},
+          {"defect_stays", suspect.stays},
+          {"text", suspect.text},
+          {"runs", suspect.entries}};
+}
+
 Json to_json(const RelationOutcome& relation) {
   Json out = {{"relation", relation.name}, {"runs", {relation.expected, relation.actual}}};
   if (!relation.refused.empty()) {
@@ -155,6 +173,19 @@ Json to_json(const EngineFailure& failure) {
 
 }  // namespace
 
+constexpr std::string_view kRules[] = {"observation", "audit", "sufficiency", "relation", "control", "necessity"};
+std::string_view name_of(Rule rule) { return kRules[static_cast<int>(rule)]; }
+Result<Rule> parse_rule(std::string_view name) {
+  const auto found = std::ranges::find(kRules, name);
+  if (found == std::end(kRules)) return fail("verdict-invalid", fmt::format("there is no rule '{}'", name));
+  return static_cast<Rule>(found - std::begin(kRules));
+}
+
+std::string_view name_of(SuspectOutcome::Finding finding) {
+  static constexpr std::string_view kNames[] = {"absent", "cleared", "charged", "unsettled"};
+  return kNames[static_cast<int>(finding)];
+}
+
 Json to_json(const Verdict& verdict) {
   Json out;
   out["schema"] = "culprit-verdict";
@@ -170,6 +201,8 @@ Json to_json(const Verdict& verdict) {
   out["seed"] = verdict.seed;
   out["defects"] = Json::array();
   for (const auto& defect : verdict.defects) out["defects"].push_back(to_json(defect));
+  out["suspects"] = Json::array();
+  for (const auto& suspect : verdict.suspects) out["suspects"].push_back(to_json(suspect));
   out["precision"] = Json::array();
   for (const auto& finding : verdict.precision) out["precision"].push_back(to_json(finding));
   out["evaluation_order"] = Json::array();

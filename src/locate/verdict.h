@@ -15,10 +15,24 @@ namespace culprit {
 enum class Status { no_divergence, localised, explained, proved, inconclusive, unsupported, engine_failure };
 [[nodiscard]] std::string_view name_of(Status status);
 
+/// Two runs that are compared, and the one factor in which they have to differ.
+struct Contrast {
+  int expected = 0, actual = 0;  // entries
+  std::string factor;
+};
+
+/// What lets a sentence follow from runs.
+enum class Rule { observation, audit, sufficiency, relation, control, necessity };
+[[nodiscard]] std::string_view name_of(Rule rule);
+[[nodiscard]] Result<Rule> parse_rule(std::string_view name);
+
 /// A sentence and the runs it rests on.
 struct Claim {
   std::string text;
   std::vector<int> entries;
+  Rule rule = Rule::observation;
+  bool holds = true;  // sufficiency, control, necessity: whether it was shown; the sentence says what was seen either way
+  std::vector<Contrast> contrasts = {};
 };
 
 /// How well a fault model's prediction fits what was seen.
@@ -130,6 +144,22 @@ struct OrderFinding {
   std::vector<int> entries;
 };
 
+/// What became of a suspect that the user named.
+struct SuspectOutcome {
+  enum class Finding {
+    absent,     // the model has no such part, or none of its outputs could be judged
+    cleared,    // no output of it is outside its bound, and with it alone made right the defect stays
+    charged,    // outputs of it are outside their bound
+    unsettled,  // its outputs are inside their bounds, but with it alone made right the defect does not stay as it was
+  };
+  std::string name;
+  Finding finding = Finding::absent;
+  bool stays = false;  // with it alone made right, the defect
+  std::string text;
+  std::vector<int> entries;
+};
+[[nodiscard]] std::string_view name_of(SuspectOutcome::Finding finding);
+
 /// How the engine failed, and the run in which it did.
 struct EngineFailure {
   Error error;
@@ -142,7 +172,8 @@ struct Verdict {
   std::string reason;  // for inconclusive, unsupported and engine_failure
   std::optional<EngineFailure> failure;
   std::vector<Defect> defects;
-  int explained = 0;  // defects whose mechanism is explained
+  int explained = 0;                     // defects whose mechanism is explained
+  std::vector<SuspectOutcome> suspects;  // as asked for
   std::vector<PrecisionFinding> precision;
   std::vector<OrderFinding> orders;
   std::vector<RelationOutcome> relations;

@@ -115,6 +115,7 @@ std::string to_text(const Verdict& verdict, const TextOptions& options) {
   writer.line("{}", writer.bold(headline(verdict)));
   int number = 0;
   for (const auto& defect : verdict.defects) writer.line("{}", one_line(defect, ++number));
+  for (const auto& suspect : verdict.suspects) writer.line("  {}: {}", suspect.name, name_of(suspect.finding));
   for (const auto& finding : verdict.precision)
     writer.line("  precision: {} in {}: {}; moves the logits by at most {:.3g}{}", finding.op, finding.condition, finding.reason,
                 finding.logits_effect_max, other_rounding(finding));
@@ -123,6 +124,12 @@ std::string to_text(const Verdict& verdict, const TextOptions& options) {
 
   number = 0;
   for (const auto& defect : verdict.defects) write_defect(writer, defect, ++number);
+  if (!verdict.suspects.empty()) {
+    writer.line("");
+    writer.line("{}", writer.bold("suspects, each tested alone"));
+    for (const auto& suspect : verdict.suspects)
+      writer.line("  {:<18} {:<9} {}{}", suspect.name, name_of(suspect.finding), suspect.text, runs(suspect.entries));
+  }
   if (!verdict.precision.empty()) {
     writer.line("");
     writer.line("{}", writer.bold("precision"));

@@ -29,7 +29,7 @@ struct TapRecord {
   double l2 = 0;            // of finite values
   std::int64_t nans = 0, infinities = 0;
   std::string file, key;  // empty when only hashed
-  std::string note;       // "", "replaced", "exact", "fault:F01" : what touched the tensor
+  std::string note;       // "", "replaced", "exact", "kept", "fault:F01" : what touched the tensor
 };
 
 /// Coordinates are written in runs. docs/trace.md has the fields.

@@ -1,0 +1,2 @@
+$TINY_MODEL in
+$CULPRIT find in --engine ref --suspect cach
