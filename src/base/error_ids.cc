@@ -29,6 +29,7 @@ constexpr ErrorId kErrorIds[] = {
     {"trace-invalid", 2, "a trace folder is malformed"},
     {"tap-unknown", 2, "the decode graph has no such tap"},
     {"tensor-layout", 2, "a view reaches outside its storage, or shapes do not fit"},
+    {"campaign-other", 2, "the folder holds cases of another campaign: of another seed, count, engine, release or catalogue"},
     {"verdict-invalid", 2, "a verdict document is malformed or of another version"},
     {"package-fetch", 4, "a package could not be fetched"},
     // engine failures
