@@ -18,8 +18,8 @@ constexpr std::int64_t kCasesMax = 1'000'000;
 
 /// 0 when every answer was right, 1 when one was not.
 int exit_code_of(const Campaign& campaign) {
-  const bool right = std::ranges::all_of(
-      campaign.cases, [](const ScoredCase& one) { return is_right(one.score.outcome) && !one.score.wrong_fault(); });
+  const bool right =
+      std::ranges::all_of(campaign.cases, [](const ScoredCase& one) { return is_right(one.score.outcome) && !one.score.wrong_fault(); });
   return right ? 0 : 1;
 }
 
@@ -28,11 +28,12 @@ std::string lines_of(const CaseRun& run, const std::string& find_line) {
   std::string text = fmt::format("case {}: {}\n  {}\n", run.drawn.name, describe(run.drawn), find_line);
   text += fmt::format("  {}{}\n", name_of(score.outcome), score.why.empty() ? "" : ": " + score.why);
   for (const auto& named : score.named) {
-    const auto* how = named.proved       ? ", proved"
-                      : named.explained  ? ", as planted"
+    const auto* how = named.proved             ? ", proved"
+                      : named.explained        ? ", as planted"
                       : named.accepted.empty() ? ""
                                                : ", which predicts something else than what was planted";
-    text += fmt::format("  {}: {}{}, named after {} runs\n", named.op, named.accepted.empty() ? "not explained" : named.accepted, how, named.runs);
+    text += fmt::format("  {}: {}{}, named after {} runs\n", named.op, named.accepted.empty() ? "not explained" : named.accepted, how,
+                        named.runs);
     text += fmt::format("  condition '{}'{}\n", named.condition, named.readable ? "" : ", which cannot be read");
     for (const auto& [where, fit] : {std::pair{"find's runs", named.seen}, std::pair{"other runs", named.unseen}})
       text += fmt::format("    in {}: {} of {} changed calls and {} of {} others; {} of {} changed places and {} of {} others\n", where,
@@ -101,9 +102,12 @@ const Verb kQualify = {
     .name = "qualify",
     .summary = "plant faults drawn at random, and count how many culprit finds, explains and proves",
     .details =
-        "Measures culprit itself: each case is a model of random shape with a fault or two of the catalogue planted into the engine, or with "
-        "none; find is run on it, and its verdict scored against what the fault really changed. Prints a page of tables, with every miss as a "
-        "command that repeats it. A case follows from the seed and its name alone, and results depend on neither the number of jobs nor time. "
+        "Measures culprit itself: each case is a model of random shape with a fault or two of the catalogue planted into the engine, or "
+        "with "
+        "none; find is run on it, and its verdict scored against what the fault really changed. Prints a page of tables, with every miss "
+        "as a "
+        "command that repeats it. A case follows from the seed and its name alone, and results depend on neither the number of jobs nor "
+        "time. "
         "The exit code is 1 when an answer was wrong.",
     .options = {{.name = "engine", .placeholder = "SPEC", .help = "NAME@VERSION of an installed engine, or ref", .required = true},
                 {.name = "count", .placeholder = "N", .help = "cases with faults; 100 by default"},
@@ -112,7 +116,8 @@ const Verb kQualify = {
                 {.name = "jobs", .placeholder = "J", .help = "cases at once; as many as there are cores by default"},
                 {.name = "out",
                  .placeholder = "DIR",
-                 .help = "keep each result there as it comes, and go on from those that are there; with --only, keep the model and the traces"},
+                 .help =
+                     "keep each result there as it comes, and go on from those that are there; with --only, keep the model and the traces"},
                 {.name = "only", .placeholder = "CASE", .help = "run one case, 12 or null-3, and print its verdict"}},
     .positionals = {},
     .run = run_qualify};

@@ -74,15 +74,15 @@ Tally all_of(const Campaign& campaign) {
 
 std::string group_table(const char* what, const Groups& groups) {
   std::string text = fmt::format(
-      "\n## By {0}\n\n| {0} | cases | not met | localised | explained | proved | wrong op | missed | failed | conditions by call, seen / unseen | by place | "
+      "\n## By {0}\n\n| {0} | cases | not met | localised | explained | proved | wrong op | missed | failed | conditions by call, seen / "
+      "unseen | by place | "
       "runs until named | seconds |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
       what);
   for (const auto& [name, tally] : groups)
-    text += fmt::format("| {} | {} | {} | {} of {} | {} | {} | {} | {} | {} | {} / {} of {} | {} / {} | {:g} | {:.2g} |\n", name, tally.cases,
-                        tally.inconclusive, tally.localised, tally.shown(), tally.explained, tally.proved, tally.wrong_op, tally.missed,
-                        tally.failed, tally.seen_calls, tally.unseen_calls, tally.conditions, tally.seen_places, tally.unseen_places,
-                        median(tally.runs_first),
-                        median(tally.seconds));
+    text += fmt::format("| {} | {} | {} | {} of {} | {} | {} | {} | {} | {} | {} / {} of {} | {} / {} | {:g} | {:.2g} |\n", name,
+                        tally.cases, tally.inconclusive, tally.localised, tally.shown(), tally.explained, tally.proved, tally.wrong_op,
+                        tally.missed, tally.failed, tally.seen_calls, tally.unseen_calls, tally.conditions, tally.seen_places,
+                        tally.unseen_places, median(tally.runs_first), median(tally.seconds));
   return text;
 }
 
@@ -150,8 +150,7 @@ std::string confusion(const Campaign& campaign) {
 std::string fault_of(const CaseScore& score) {
   if (!is_right(score.outcome)) return fmt::format("{}: {}", name_of(score.outcome), score.why);
   for (const auto& named : score.named) {
-    if (!named.accepted.empty() && !named.explained)
-      return fmt::format("a wrong fault is accepted for {}: {}", named.op, named.accepted);
+    if (!named.accepted.empty() && !named.explained) return fmt::format("a wrong fault is accepted for {}: {}", named.op, named.accepted);
     if (!named.readable) return fmt::format("the condition of {} cannot be read: {}", named.op, named.condition);
   }
   return {};
@@ -173,8 +172,8 @@ std::string unexplained(const Campaign& campaign) {
     lines += fmt::format("| {} | {} | {} |\n", drawn.name, describe(drawn), score.explained() ? "explained, not proved" : "not explained");
   }
   if (lines.empty()) return {};
-  return fmt::format(
-      "\n## Localised, and no more\n\n`{}` repeats one.\n\n| case | | |\n|---|---|---|\n{}", only_command(campaign, "CASE"), lines);
+  return fmt::format("\n## Localised, and no more\n\n`{}` repeats one.\n\n| case | | |\n|---|---|---|\n{}", only_command(campaign, "CASE"),
+                     lines);
 }
 
 std::string inexact(const Campaign& campaign) {
@@ -186,26 +185,38 @@ std::string inexact(const Campaign& campaign) {
         lines += fmt::format("| {} | {} | {} | {} | {} | {} |\n", drawn.name, describe(drawn), named.op, named.condition,
                              counts(named.seen.calls), counts(named.unseen.calls));
   if (lines.empty()) return {};
-  return "\n## Conditions that are not exact by call\n\nCalls that the condition takes in and the fault left alone / that the fault changed "
+  return "\n## Conditions that are not exact by call\n\nCalls that the condition takes in and the fault left alone / that the fault "
+         "changed "
          "and the condition leaves out.\n\n| case | | op | condition | seen | unseen |\n|---|---|---|---|---|---|\n" +
          lines;
 }
 
 constexpr const char* kMethod =
     "\n## What is counted\n\n"
-    "Each case draws a fault of the catalogue with a value for each parameter and a tap (all, one layer, one role, one of both), a model of "
-    "random shape and weights, a dtype and a cache; one in ten has two faults on different ops. `find` is run as users run it. That a fault is planted is "
-    "known to it in two places only: the proof's right arm is the run without the fault, and a search without result is called inconclusive.\n\n"
-    "* Truth: at every call that find's runs recorded, the planted fault itself is asked which places it changes, given the recorded inputs. A place "
-    "is changed when a bit of it is; a cache's place stays so until its position is written again. Bounds, the audit and the verdict take no part in it.\n"
+    "Each case draws a fault of the catalogue with a value for each parameter and a tap (all, one layer, one role, one of both), a model "
+    "of "
+    "random shape and weights, a dtype and a cache; one in ten has two faults on different ops. `find` is run as users run it. That a "
+    "fault is planted is "
+    "known to it in two places only: the proof's right arm is the run without the fault, and a search without result is called "
+    "inconclusive.\n\n"
+    "* Truth: at every call that find's runs recorded, the planted fault itself is asked which places it changes, given the recorded "
+    "inputs. A place "
+    "is changed when a bit of it is; a cache's place stays so until its position is written again. Bounds, the audit and the verdict take "
+    "no part in it.\n"
     "* Localised: every op with a changed place is named, and no other op. A wrong op is a failure, whatever else is named.\n"
-    "* Not met: find says that nothing was changed, and the same runs without the fault hold the same bits. Anything else without a defect is missed.\n"
-    "* Explained: the accepted fault makes of every recorded call of the op what the planted one makes, bit for bit. Proved: so does the verdict say of it.\n"
-    "* Condition: its predicates, read from the verdict's text, against the places that were changed: in find's own runs (seen), and in up to ten that find does "
-    "not make (unseen: other tokens, lengths, positions and schedules). Exact by place: it takes in all changed places and no other. By call (one op at "
-    "one step of one run): it takes in a place of each call that was changed, and none of any other; where a fault leaves some places of a call as they were, "
+    "* Not met: find says that nothing was changed, and the same runs without the fault hold the same bits. Anything else without a defect "
+    "is missed.\n"
+    "* Explained: the accepted fault makes of every recorded call of the op what the planted one makes, bit for bit. Proved: so does the "
+    "verdict say of it.\n"
+    "* Condition: its predicates, read from the verdict's text, against the places that were changed: in find's own runs (seen), and in up "
+    "to ten that find does "
+    "not make (unseen: other tokens, lengths, positions and schedules). Exact by place: it takes in all changed places and no other. By "
+    "call (one op at "
+    "one step of one run): it takes in a place of each call that was changed, and none of any other; where a fault leaves some places of a "
+    "call as they were, "
     "as a missing mask does with the last token, only that can be asked of a condition.\n"
-    "* Runs until named: the runs that were made when the audit of the last of them first had each changed op outside its bound. find audits after all "
+    "* Runs until named: the runs that were made when the audit of the last of them first had each changed op outside its bound. find "
+    "audits after all "
     "arms, so it makes them all.\n"
     "* Intervals are Wilson's, at 95 %.\n";
 
@@ -274,7 +285,8 @@ std::string accuracy_page(const Campaign& campaign) {
     imprecise += score.precision_findings > 0;
   }
   std::string text = fmt::format(
-      "# Accuracy\n\nculprit {}, engine {}, catalogue {:.12}, written by\n\n    culprit qualify --engine {} --count {} --nulls {} --seed {}\n\n"
+      "# Accuracy\n\nculprit {}, engine {}, catalogue {:.12}, written by\n\n    culprit qualify --engine {} --count {} --nulls {} --seed "
+      "{}\n\n"
       "| | | share | 95 % |\n|---|---|---|---|\n",
       version(), campaign.engine, catalogue_hash(), campaign.engine, campaign.count, campaign.nulls, campaign.seed);
   text += total_line("faults planted whose trigger was not met, said to be inconclusive", all.inconclusive, all.cases);
@@ -291,8 +303,9 @@ std::string accuracy_page(const Campaign& campaign) {
   text += "\n| conditions | changed, taken in | changed, left out | right, taken in | right, left out |\n|---|---|---|---|---|\n";
   text += condition_line("calls of find's runs", all.seen.calls) + condition_line("calls of other runs", all.unseen.calls);
   text += condition_line("places of find's runs", all.seen.places) + condition_line("places of other runs", all.unseen.places) + "\n";
-  text += fmt::format("Runs until every changed op was named: median {:g}, of {:g} runs that a find makes. Seconds a find: median {:.2f}.\n",
-                      median(all.runs_first), median(all.runs), median(seconds));
+  text +=
+      fmt::format("Runs until every changed op was named: median {:g}, of {:g} runs that a find makes. Seconds a find: median {:.2f}.\n",
+                  median(all.runs_first), median(all.runs), median(seconds));
   if (imprecise > 0) text += fmt::format("Precision findings stood beside {} of {} nulls.\n", imprecise, nulls);
   text += misses(campaign);
   text += group_table("fault", grouped(campaign, fault_ids));

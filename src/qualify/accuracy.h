@@ -14,10 +14,10 @@ struct Tally {
   int inconclusive = 0;  // truly: nothing was changed
   int localised = 0, explained = 0, proved = 0;
   int wrong_op = 0, missed = 0, failed = 0, wrong_fault = 0;
-  int conditions = 0;                               // of named ops
-  int seen_calls = 0, seen_places = 0;              // of these, exact in find's runs
-  int unseen_calls = 0, unseen_places = 0;          // and in others
-  ConditionFit seen, unseen;                        // summed over all
+  int conditions = 0;                       // of named ops
+  int seen_calls = 0, seen_places = 0;      // of these, exact in find's runs
+  int unseen_calls = 0, unseen_places = 0;  // and in others
+  ConditionFit seen, unseen;                // summed over all
   std::vector<int> runs_first, runs;
   std::vector<double> seconds;
 

@@ -18,9 +18,9 @@ struct CampaignSettings {
   int count = 100;  // cases with faults
   int nulls = 0;
   std::uint64_t seed = 1;
-  int jobs = 1;                // cases at once
-  std::filesystem::path out;   // for cases.jsonl; made if missing; empty: nothing is kept
-  std::filesystem::path work;  // for models and traces, one case after the other removed
+  int jobs = 1;                                      // cases at once
+  std::filesystem::path out;                         // for cases.jsonl; made if missing; empty: nothing is kept
+  std::filesystem::path work;                        // for models and traces, one case after the other removed
   std::function<void(const std::string&)> progress;  // from one thread at a time
 };
 

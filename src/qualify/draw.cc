@@ -59,10 +59,9 @@ const FaultEntry* draw_other(const FaultEntry& first, const Graph& graph, Dice& 
 }
 
 CacheSpec draw_cache(Dice& dice) {
-  const auto text = dice.pick<std::string>({"concat", "concat", "concat", "padded", "padded", "rotating:size=64",
-                                            fmt::format("rotating:size={},keep=1", dice.between(3, 5)),
-                                            fmt::format("sink_window:sink=1,window={}", dice.between(2, 4)),
-                                            fmt::format("quantized:bits={},group=32", dice.pick({4, 8}))});
+  const auto text = dice.pick<std::string>(
+      {"concat", "concat", "concat", "padded", "padded", "rotating:size=64", fmt::format("rotating:size={},keep=1", dice.between(3, 5)),
+       fmt::format("sink_window:sink=1,window={}", dice.between(2, 4)), fmt::format("quantized:bits={},group=32", dice.pick({4, 8}))});
   return *CacheSpec::parse(text);
 }
 

@@ -24,7 +24,7 @@ enum class NullKind {
 [[nodiscard]] std::string_view name_of(NullKind kind);
 
 struct QualifyCase {
-  std::string name;  // "12", "null-3"
+  std::string name;        // "12", "null-3"
   std::uint64_t seed = 1;  // of the weights and the prompts
   Facts facts;
   DType dtype = DType::f32;

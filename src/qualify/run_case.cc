@@ -51,8 +51,8 @@ RunPlan random_plan(const QualifyCase& drawn, Dice& dice) {
   return plan;
 }
 
-Result<std::unique_ptr<Session>> session_for(const EngineInfo& engine, const QualifyCase& drawn, const fs::path& model, const fs::path& work,
-                                             Ledger& ledger) {
+Result<std::unique_ptr<Session>> session_for(const EngineInfo& engine, const QualifyCase& drawn, const fs::path& model,
+                                             const fs::path& work, Ledger& ledger) {
   std::error_code error;
   fs::create_directories(work, error);
   if (error) return fail("file-write", error.message(), work.string());
@@ -62,9 +62,8 @@ Result<std::unique_ptr<Session>> session_for(const EngineInfo& engine, const Qua
 }
 
 bool equal_traces(const Trace& one, const Trace& other) {
-  return std::ranges::equal(one.records(), other.records(), [](const TapRecord& a, const TapRecord& b) {
-    return a.step == b.step && a.tap == b.tap && a.hash == b.hash;
-  });
+  return std::ranges::equal(one.records(), other.records(),
+                            [](const TapRecord& a, const TapRecord& b) { return a.step == b.step && a.tap == b.tap && a.hash == b.hash; });
 }
 
 /// The same runs without faults: whether they hold the same bits.
@@ -168,8 +167,8 @@ Result<CaseRun> run_case(const EngineInfo& engine, const QualifyCase& drawn, con
 }
 
 std::string find_command(const EngineInfo& engine, const QualifyCase& drawn, const std::string& model) {
-  auto text = fmt::format("culprit find {} --engine {} --dtype {} --seed {} --cache {}", model, engine.name == "ref" ? "ref" : engine.spec(),
-                          name_of(drawn.dtype), drawn.seed, drawn.cache.text());
+  auto text = fmt::format("culprit find {} --engine {} --dtype {} --seed {} --cache {}", model,
+                          engine.name == "ref" ? "ref" : engine.spec(), name_of(drawn.dtype), drawn.seed, drawn.cache.text());
   for (const auto& fault : drawn.faults) text += fmt::format(" --fault '{}'", fault.text());
   for (const auto& prompt : drawn.prompts) text += fmt::format(" --prompt {}", fmt::join(prompt, ","));
   return text;

@@ -71,8 +71,8 @@ NamedOp score_defect(const QualifyCase& drawn, const Defect& defect, const Truth
 }
 
 void score_null(const Verdict& verdict, CaseScore& score) {
-  score.outcome = verdict.status == Status::no_divergence && verdict.defects.empty() && verdict.orders.empty() ? Outcome::quiet
-                                                                                                              : Outcome::false_alarm;
+  score.outcome =
+      verdict.status == Status::no_divergence && verdict.defects.empty() && verdict.orders.empty() ? Outcome::quiet : Outcome::false_alarm;
   if (score.outcome != Outcome::quiet)
     score.why = fmt::format("{}: {}", name_of(verdict.status),
                             verdict.defects.empty() ? verdict.reason : fmt::format("{} is named", fmt::join(score.named_ops, ", ")));
@@ -157,9 +157,7 @@ Result<NamedOp> named_op_from(const Json& json) {
 
 std::string_view name_of(Outcome outcome) { return kOutcomes[static_cast<int>(outcome)]; }
 
-bool is_right(Outcome outcome) {
-  return outcome == Outcome::localised || outcome == Outcome::inconclusive || outcome == Outcome::quiet;
-}
+bool is_right(Outcome outcome) { return outcome == Outcome::localised || outcome == Outcome::inconclusive || outcome == Outcome::quiet; }
 
 bool CaseScore::explained() const {
   return outcome == Outcome::localised && std::ranges::all_of(named, [](const NamedOp& op) { return op.explained; });

@@ -37,8 +37,8 @@ struct Places {
 /// A condition against places, or against calls: those that it takes in and those that the fault changed.
 struct ConditionScore {
   std::int64_t bad_covered = 0;
-  std::int64_t bad_left_out = 0;   // false negatives
-  std::int64_t good_covered = 0;   // false positives
+  std::int64_t bad_left_out = 0;  // false negatives
+  std::int64_t good_covered = 0;  // false positives
   std::int64_t good_left_out = 0;
   [[nodiscard]] bool exact() const { return bad_left_out == 0 && good_covered == 0; }
 };
@@ -50,7 +50,7 @@ struct ConditionFit {
 struct Truth {
   std::map<std::string, Places> seen;    // by op that was changed: places of find's own runs
   std::map<std::string, Places> unseen;  // of runs that find did not make; may be empty
-  bool equal_to_clean = false;  // the planted runs hold the bits of the same runs without faults; known where nothing was changed
+  bool equal_to_clean = false;           // the planted runs hold the bits of the same runs without faults; known where nothing was changed
   /// Whether the fault, as a verdict names it, makes the same of every recorded call of the op as the planted ones do.
   std::function<bool(const std::string& op, const std::string& fault)> same_as_planted;
 };
@@ -58,8 +58,8 @@ struct Truth {
 /// What a verdict says of one op that was changed.
 struct NamedOp {
   std::string op;
-  std::string planted;   // id of the fault that changed it
-  std::string accepted;  // the fault that explains it; empty: none
+  std::string planted;     // id of the fault that changed it
+  std::string accepted;    // the fault that explains it; empty: none
   bool explained = false;  // and it is the planted one, or predicts the same
   bool proved = false;
   int runs = 0;  // made when the audit of the last one first named the op

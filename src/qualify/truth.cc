@@ -50,8 +50,8 @@ std::vector<bool> changed_vectors(const Tensor& right, const std::optional<Tenso
   const auto a = right.contiguous(), b = broken->contiguous();
   for (std::size_t i = 0; i < changed.size(); ++i) {
     const auto at = i * static_cast<std::size_t>(vectors.bytes);
-    changed[i] = std::memcmp(a.contiguous_bytes().data() + at, b.contiguous_bytes().data() + at,
-                             static_cast<std::size_t>(vectors.bytes)) != 0;
+    changed[i] =
+        std::memcmp(a.contiguous_bytes().data() + at, b.contiguous_bytes().data() + at, static_cast<std::size_t>(vectors.bytes)) != 0;
   }
   return changed;
 }
@@ -171,9 +171,7 @@ Result<bool> PlantedRuns::same_as_planted(Op op, const FaultSpec& spec) {
 }
 
 std::vector<const Entry*> exploring_entries(const Ledger& ledger, const std::vector<FaultSpec>& faults) {
-  const auto equal = [&](const RunPlan& plan) {
-    return std::ranges::equal(plan.faults, faults, {}, &FaultSpec::text, &FaultSpec::text);
-  };
+  const auto equal = [&](const RunPlan& plan) { return std::ranges::equal(plan.faults, faults, {}, &FaultSpec::text, &FaultSpec::text); };
   std::vector<const Entry*> entries;
   for (const auto& entry : ledger.entries()) {
     if (!equal(entry.plan) || !entry.plan.interventions.empty() || entry.plan.capture != RunPlan().capture) break;
