@@ -374,6 +374,16 @@ TEST_F(Find, AFaultThatIsNotConfinedIsNotSaidToBe) {
   }
 }
 
+TEST_F(Find, AViewReadAsDenseIsExplainedByWhatWasTakenBackToo) {
+  // Each arm has the padded cache: behind the live view lie the tokens of drafts and of another sequence.
+  cache_ = "padded";
+  for (const char* fault : {"F02:operand=v,tap=layers.*.attn", "F02:operand=k"}) {
+    const auto verdict = find_with({fault});
+    ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+    EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  }
+}
+
 TEST_F(Find, AFaultWhoseTriggerIsNeverMetIsInconclusive) {
   // Nothing scales this model's rotary table, so an unscaled table is the right one.
   const auto verdict = find_with({"F09:table=unscaled"});
