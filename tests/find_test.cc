@@ -384,6 +384,12 @@ TEST_F(Find, AViewReadAsDenseIsExplainedByWhatWasTakenBackToo) {
   }
 }
 
+TEST_F(Find, NaNOfOneFaultDoesNotHideTheProofOfAnother) {
+  const auto verdict = find_with({"F12:mask=no_padding", "F01:content=nan"}, DType::f16);
+  ASSERT_EQ(verdict.defects.size(), 2u) << to_text(verdict);
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+}
+
 TEST_F(Find, AFaultWhoseTriggerIsNeverMetIsInconclusive) {
   // Nothing scales this model's rotary table, so an unscaled table is the right one.
   const auto verdict = find_with({"F09:table=unscaled"});
