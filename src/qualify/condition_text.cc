@@ -75,6 +75,12 @@ std::optional<PlaceTest> read_predicate(std::string_view text, DType dtype) {
     if (!value) return std::nullopt;
     return [value](const Observation& o) { return o.position >= *value; };
   }
+  constexpr std::string_view kBefore = " tokens before";
+  if (const auto rest = behind(text, "at least "); rest && rest->ends_with(kBefore)) {
+    const auto value = number(rest->substr(0, rest->size() - kBefore.size()));
+    if (!value) return std::nullopt;
+    return [value](const Observation& o) { return o.position - o.base >= *value; };
+  }
   if (const auto least = behind(text, "slot >= ")) {
     const auto value = number(*least);
     if (!value) return std::nullopt;

@@ -44,6 +44,7 @@ TEST(ConditionText, IsReadAsContrastMeantIt) {
       [](const Observation& o) { return o.layer == 1 && o.role == "q_rope"; },
       [](const Observation& o) { return o.layer != 1 && o.role != "q_rope"; },
       [](const Observation& o) { return o.position >= 258; },
+      [](const Observation& o) { return o.position - o.base >= 2; },
       [](const Observation& o) { return o.slot >= 2 && o.cached > 0; },
       [](const Observation& o) { return o.cache == "concat" && o.variant == "default"; },
       [](const Observation& o) { return o.cache != "concat" && o.variant != "default"; },
