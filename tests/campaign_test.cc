@@ -1,4 +1,6 @@
 // Campaigns on the reference engine: a small one without a miss, the same whatever the number of jobs, and one that goes on where it was cut.
+#include "qualify/campaign.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 #include "installed.h"
 #include "locate/find.h"
 #include "qualify/accuracy.h"
-#include "qualify/campaign.h"
 #include "qualify/truth.h"
 
 namespace culprit {

@@ -105,7 +105,7 @@ std::string null_table(const Campaign& campaign) {
 std::string accepted_for(const CaseScore& score, const std::string& op) {
   for (const auto& named : score.named) {
     if (named.op != op) continue;
-    if (named.accepted.empty()) return "none";
+    if (named.accepted.empty()) return named.unsettled ? "not settled" : "none";
     return named.accepted.substr(0, named.accepted.find(':')) + (named.explained ? "" : " (predicts else)");
   }
   return "not named";
@@ -165,11 +165,17 @@ std::string misses(const Campaign& campaign) {
   return text + (lines.empty() ? "None.\n" : lines);
 }
 
+const char* reason_of(const CaseScore& score) {
+  if (score.explained()) return "explained, not proved";
+  const bool unsettled = std::ranges::all_of(score.named, [](const NamedOp& named) { return named.explained || named.unsettled; });
+  return unsettled ? "not settled: several faults predict all that was seen, the planted one among them" : "not explained";
+}
+
 std::string unexplained(const Campaign& campaign) {
   std::string lines;
   for (const auto& [drawn, score] : campaign.cases) {
     if (score.outcome != Outcome::localised || score.proved() || score.wrong_fault()) continue;
-    lines += fmt::format("| {} | {} | {} |\n", drawn.name, describe(drawn), score.explained() ? "explained, not proved" : "not explained");
+    lines += fmt::format("| {} | {} | {} |\n", drawn.name, describe(drawn), reason_of(score));
   }
   if (lines.empty()) return {};
   return fmt::format("\n## Localised, and no more\n\n`{}` repeats one.\n\n| case | | |\n|---|---|---|\n{}", only_command(campaign, "CASE"),

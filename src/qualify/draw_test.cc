@@ -63,8 +63,7 @@ TEST(Draw, CoversFaultsParametersArchitecturesDtypesAndCaches) {
   for (const auto& entry : fault_catalogue()) {
     EXPECT_GT(faults[std::string(entry.id)], kDraws / static_cast<int>(fault_catalogue().size()) / 3) << entry.id;
     for (const auto op : entry.ops)
-      for (const auto& spec : hypotheses(op))
-        EXPECT_TRUE(spec.id != entry.id || specs.contains(spec.text())) << spec.text();
+      for (const auto& spec : hypotheses(op)) EXPECT_TRUE(spec.id != entry.id || specs.contains(spec.text())) << spec.text();
   }
   EXPECT_EQ(architectures_seen.size(), architectures().size());
   EXPECT_EQ(dtypes.size(), 3u);
@@ -81,9 +80,10 @@ TEST(Draw, EachFaultCanBreakAnOpAtItsTaps) {
     std::set<Op> broken;
     for (const auto& fault : drawn.faults) {
       const auto* entry = find_fault(fault.id);
-      EXPECT_TRUE(std::ranges::any_of(graph.nodes(), [&](const Node& node) {
-        return entry->can_break(node.op) && glob_match(fault.parameter("tap", "**"), node.output);
-      })) << drawn.name << " " << fault.text();
+      EXPECT_TRUE(std::ranges::any_of(
+          graph.nodes(),
+          [&](const Node& node) { return entry->can_break(node.op) && glob_match(fault.parameter("tap", "**"), node.output); }))
+          << drawn.name << " " << fault.text();
       EXPECT_EQ(FaultSpec::parse(fault.text())->text(), fault.text());
       for (const auto op : entry->ops) EXPECT_TRUE(broken.insert(op).second) << drawn.name << ": two faults of one op";
     }

@@ -59,6 +59,9 @@ NamedOp score_defect(const QualifyCase& drawn, const Defect& defect, const Truth
   named.planted = planted_into(drawn, defect.op);
   named.accepted = defect.fault;
   named.explained = !defect.fault.empty() && truth.same_as_planted && truth.same_as_planted(defect.op, defect.fault);
+  named.unsettled = defect.fault.empty() && std::ranges::any_of(defect.predictions, [&](const PredictionScore& prediction) {
+                      return prediction.complete() && truth.same_as_planted && truth.same_as_planted(defect.op, prediction.fault);
+                    });
   named.proved = named.explained && defect.status == Status::proved;
   named.runs = runs_until_named(defect);
   named.condition = defect.condition;
@@ -134,6 +137,7 @@ Json to_json(const NamedOp& named) {
           {"accepted", named.accepted},
           {"explained", named.explained},
           {"proved", named.proved},
+          {"unsettled", named.unsettled},
           {"runs", named.runs},
           {"condition", named.condition},
           {"readable", named.readable},
@@ -145,7 +149,8 @@ Result<NamedOp> named_op_from(const Json& json) {
   NamedOp named;
   Fields fields(json, "named", "json-invalid");
   fields.required("op", named.op).required("planted", named.planted).required("accepted", named.accepted);
-  fields.required("explained", named.explained).required("proved", named.proved).required("runs", named.runs);
+  fields.required("explained", named.explained).required("proved", named.proved);
+  fields.required("unsettled", named.unsettled).required("runs", named.runs);
   fields.required("condition", named.condition).required("readable", named.readable);
   CULPRIT_CHECK(fields.done(true));
   CULPRIT_TRY(named.seen, condition_fit_from(json, "seen"));

@@ -62,7 +62,8 @@ struct NamedOp {
   std::string accepted;    // the fault that explains it; empty: none
   bool explained = false;  // and it is the planted one, or predicts the same
   bool proved = false;
-  int runs = 0;  // made when the audit of the last one first named the op
+  bool unsettled = false;  // none is accepted, for several predict everything; the planted one is among them
+  int runs = 0;            // made when the audit of the last one first named the op
   std::string condition;
   bool readable = true;  // the condition
   ConditionFit seen, unseen;

@@ -129,6 +129,20 @@ TEST_F(Score, NoFaultIsLocalisedAndNoMore) {
   EXPECT_FALSE(scored().wrong_fault());
 }
 
+TEST_F(Score, SeveralFaultsThatFitAreNoExplanation) {
+  verdict_.status = Status::localised;
+  verdict_.defects = {defect("sdpa", "", "L = 1")};
+  PredictionScore other{.fault = "F12:mask=none", .changed = 1, .elements = 8, .matched = 8};
+  verdict_.defects[0].predictions = {other};
+  EXPECT_FALSE(scored().named[0].unsettled) << "the planted one is not among them";
+  PredictionScore planted{.fault = "F04:tokens=one", .changed = 1, .elements = 8, .matched = 7};
+  verdict_.defects[0].predictions = {other, planted};
+  EXPECT_FALSE(scored().named[0].unsettled) << "the planted one does not predict all";
+  verdict_.defects[0].predictions[1].matched = 8;
+  EXPECT_TRUE(scored().named[0].unsettled);
+  EXPECT_FALSE(scored().explained());
+}
+
 TEST_F(Score, AConditionIsHeldAgainstThePlaces) {
   verdict_.defects = {defect("sdpa", "F04:tokens=one", "always")};
   auto fit = scored().named[0].seen;
