@@ -197,34 +197,29 @@ std::string inexact(const Campaign& campaign) {
          lines;
 }
 
-constexpr const char* kMethod =
-    "\n## What is counted\n\n"
-    "Each case draws a fault of the catalogue with a value for each parameter and a tap (all, one layer, one role, one of both), a model "
-    "of "
-    "random shape and weights, a dtype and a cache; one in ten has two faults on different ops. `find` is run as users run it. That a "
-    "fault is planted is "
-    "known to it in two places only: the proof's right arm is the run without the fault, and a search without result is called "
-    "inconclusive.\n\n"
-    "* Truth: at every call that find's runs recorded, the planted fault itself is asked which places it changes, given the recorded "
-    "inputs. A place "
-    "is changed when a bit of it is; a cache's place stays so until its position is written again. Bounds, the audit and the verdict take "
-    "no part in it.\n"
-    "* Localised: every op with a changed place is named, and no other op. A wrong op is a failure, whatever else is named.\n"
-    "* Not met: find says that nothing was changed, and the same runs without the fault hold the same bits. Anything else without a defect "
-    "is missed.\n"
-    "* Explained: the accepted fault makes of every recorded call of the op what the planted one makes, bit for bit. Proved: so does the "
-    "verdict say of it.\n"
-    "* Condition: its predicates, read from the verdict's text, against the places that were changed: in find's own runs (seen), and in up "
-    "to ten that find does "
-    "not make (unseen: other tokens, lengths, positions and schedules). Exact by place: it takes in all changed places and no other. By "
-    "call (one op at "
-    "one step of one run): it takes in a place of each call that was changed, and none of any other; where a fault leaves some places of a "
-    "call as they were, "
-    "as a missing mask does with the last token, only that can be asked of a condition.\n"
-    "* Runs until named: the runs that were made when the audit of the last of them first had each changed op outside its bound. find "
-    "audits after all "
-    "arms, so it makes them all.\n"
-    "* Intervals are Wilson's, at 95 %.\n";
+constexpr const char* kMethod = R"(
+## What is counted
+
+Each case draws a fault of the catalogue with a value for each parameter and a tap (all, one layer, one role, one of both), a model of random
+shape and weights, a dtype and a cache; one in ten has two faults on different ops. `find` is run as users run it. That a fault is planted is
+known to it in two places only: the right arm of a proof is the run without the fault, and a search without result is called inconclusive.
+
+* Truth: at every call that find's runs recorded, the planted fault itself is asked which places it changes, given the recorded inputs. A
+  place is changed when a bit of it is; a cache's place stays so until its position is written again. Bounds, the audit and the verdict take no
+  part in it.
+* Localised: every op with a changed place is named, and no other op. A wrong op is a failure, whatever else is named.
+* Not met: find says that nothing was changed, and the same runs without the fault hold the same bits. Anything else without a defect is missed.
+* Explained: the accepted fault makes of every recorded call of the op what the planted one makes, bit for bit. Not settled: several faults
+  predict all that was seen, the planted one among them, and find names none. Proved: explained, and so says the verdict.
+* Condition: its predicates, read from the verdict's text, against the places that were changed: in find's own runs (seen), and in up to ten
+  that find does not make (unseen: other tokens, lengths, positions and schedules). Exact by place: it takes in all changed places and no other.
+  By call (one op at one step of one run): it takes in a place of each call that was changed, and none of any other. A fault may leave a place or a
+  call as it was although its trigger is met: the last token of a chunk without a mask, rows that are equal anyway, a change within a rounding. A
+  condition that names the trigger is then not exact.
+* Runs until named: the runs that were made when the audit of the last of them first had each changed op outside its bound. find audits after
+  all arms, so it makes them all.
+* Intervals are Wilson's, at 95 %.
+)";
 
 }  // namespace
 
