@@ -351,6 +351,48 @@ TEST_F(Find, HeadsOfEachLayerMustTakeTheGroups) {
   })) << to_text(verdict);
 }
 
+TEST_F(Find, AFaultOfOneRoleOrLayerIsProvedThere) {
+  struct Case {
+    const char* fault;
+    std::vector<std::string> taps;
+    const char* condition;
+  };
+  for (const auto& [fault, taps, condition] : {Case{"F06:content=zero,tap=layers.*.k_cache", {"k_cache"}, "tap k_cache"},
+                                               Case{"F12:mask=none,tap=layers.1.*", {"attn"}, "layer in {1}"},
+                                               Case{"F01:content=stale,tap=layers.1.q_rope", {"q_rope"}, "layer in {1}"}}) {
+    const auto verdict = find_with({fault});
+    ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+    EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+    EXPECT_EQ(verdict.defects[0].fault, fault);
+    EXPECT_EQ(verdict.defects[0].taps, taps);
+    EXPECT_NE(verdict.defects[0].condition.find(condition), std::string::npos) << verdict.defects[0].condition;
+  }
+}
+
+TEST_F(Find, AFaultThatIsNotConfinedIsNotSaidToBe) {
+  for (const char* fault : {"F05", "F05:tap=layers.*.q_rope"}) {
+    const auto verdict = find_with({fault});  // of queries alone, whatever its tap
+    ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+    EXPECT_EQ(verdict.defects[0].fault, "F05");
+  }
+}
+
+TEST_F(Find, AViewReadAsDenseIsExplainedByWhatWasTakenBackToo) {
+  // Each arm has the padded cache: behind the live view lie the tokens of drafts and of another sequence.
+  cache_ = "padded";
+  for (const char* fault : {"F02:operand=v,tap=layers.*.attn", "F02:operand=k"}) {
+    const auto verdict = find_with({fault});
+    ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+    EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  }
+}
+
+TEST_F(Find, NaNOfOneFaultDoesNotHideTheProofOfAnother) {
+  const auto verdict = find_with({"F12:mask=no_padding", "F01:content=nan"}, DType::f16);
+  ASSERT_EQ(verdict.defects.size(), 2u) << to_text(verdict);
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+}
+
 TEST_F(Find, AFaultWhoseTriggerIsNeverMetIsInconclusive) {
   // Nothing scales this model's rotary table, so an unscaled table is the right one.
   const auto verdict = find_with({"F09:table=unscaled"});

@@ -33,6 +33,7 @@ constexpr ErrorId kErrorIds[] = {
     {"case-invalid", 2, "a case's file is malformed, or its parts do not fit"},
     {"case-unknown", 2, "there is no case of that name"},
     {"factor-unknown", 2, "no run of the verdict has a factor of that name"},
+    {"campaign-other", 2, "the folder holds cases of another campaign: of another seed, count, engine, release or catalogue"},
     {"verdict-invalid", 2, "a verdict document is malformed or of another version"},
     {"package-fetch", 4, "a package could not be fetched"},
     // engine failures

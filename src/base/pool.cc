@@ -110,7 +110,8 @@ void parallel_for(std::size_t count, std::size_t grain, const Body& body, unsign
   if (count == 0) return;
   grain = std::clamp<std::size_t>(grain, 1, count);
   const std::size_t block_count = (count - 1) / grain + 1;
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  static const unsigned cores = std::max(1u, std::thread::hardware_concurrency());  // the C library reads a file for it each time
+  if (threads == 0) threads = cores;
   threads = static_cast<unsigned>(std::min<std::size_t>(std::min(threads, kThreadsMax), block_count));
   if (threads == 1 || inside_loop) {
     for (std::size_t begin = 0; begin < count; begin += std::min(grain, count - begin)) body(begin, begin + std::min(grain, count - begin));

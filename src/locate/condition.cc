@@ -25,13 +25,14 @@ std::vector<Predicate> candidates(const std::vector<Observation>& bad, bool coll
     if (all(holds)) list.push_back({std::move(text), std::move(holds)});
   };
   std::int64_t position_min = std::numeric_limits<std::int64_t>::max(), cached_min = position_min, tokens_min = position_min,
-               slot_min = position_min;
+               slot_min = position_min, before_min = position_min;
   std::set<int> layers;
   std::set<std::string> roles, variants, caches;
   for (const auto& o : bad) {
     position_min = std::min(position_min, o.position);
     cached_min = std::min(cached_min, o.cached);
     slot_min = std::min(slot_min, o.slot);
+    before_min = std::min(before_min, o.position - o.base);
     tokens_min = std::min(tokens_min, o.tokens);
     layers.insert(o.layer);
     roles.insert(o.role);
@@ -46,6 +47,10 @@ std::vector<Predicate> candidates(const std::vector<Observation>& bad, bool coll
   if (slot_min > 0) offer(fmt::format("slot >= {}", slot_min), [slot_min](const Observation& o) { return o.slot >= slot_min; });
   if (caches.size() == 1)
     offer(fmt::format("{} cache", *caches.begin()), [caches](const Observation& o) { return caches.contains(o.cache); });
+  // Positions are what the arms chose; how many tokens of its own sequence come before one is what a window or a cache's length is about.
+  if (before_min > 0)
+    offer(fmt::format("at least {} tokens before", before_min),
+          [before_min](const Observation& o) { return o.position >= 0 && o.position - o.base >= before_min; });
   offer("token index > 0", [](const Observation& o) { return o.token > 0; });
   offer("rank 3", [](const Observation& o) { return o.rank == 3; });
   offer("rank 4", [](const Observation& o) { return o.rank == 4; });

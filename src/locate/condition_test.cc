@@ -54,6 +54,27 @@ TEST(Condition, NamesTheSingleTokenGridInBothRanks) {
   EXPECT_EQ(condition.where[2], "rank 4, B = 3: rows 1, 2 of 3, all 3 heads, L in {1} (24 of 216 places)");
 }
 
+TEST(Condition, NamesHowManyTokensComeBeforeWhateverThePositionBase) {
+  // A window of five: which positions are beyond it depends on where a sequence begins.
+  std::vector<Observation> places;
+  for (const std::int64_t base : {0, 257})
+    for (std::int64_t token = 0; token < 8; ++token) {
+      Observation o;
+      o.role = "attn";
+      o.base = base;
+      o.position = base + token;
+      o.cached = token;
+      o.bad = token >= 5;
+      places.push_back(o);
+    }
+  EXPECT_EQ(contrast(places).text(), "at least 5 tokens before");
+  // Seen at one base only, it is still what is meant.
+  std::erase_if(places, [](const Observation& o) { return o.base == 0 && o.bad; });
+  const auto condition = contrast(places);
+  EXPECT_EQ(condition.text(), "at least 5 tokens before");
+  EXPECT_EQ(condition.equivalents[0], std::vector<std::string>{"position >= 262"});
+}
+
 TEST(Condition, NamesTheRole) {
   const auto condition = contrast(all_places([](const Observation& o) { return o.role == "q_rope"; }));
   EXPECT_EQ(condition.text(), "tap q_rope");

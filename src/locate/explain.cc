@@ -7,9 +7,11 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "audit/bounded.h"
 #include "audit/items.h"
+#include "base/file.h"
 #include "base/pool.h"
 #include "locate/recorded_call.h"
 
@@ -39,10 +41,16 @@ bool within(const Bounded& legal, std::size_t i, double observed) {
          (observed == 0 && !legal.may_vanish.empty() && legal.may_vanish[i]);
 }
 
+/// What the fault does to a call, nothing at taps that it is confined from.
+Result<std::optional<Broken>> broken_at(const FaultSpec& spec, const FaultEntry& entry, const OpCall& call) {
+  if (!glob_match(spec.parameter("tap", "**"), call.node->output)) return std::nullopt;
+  return entry.breaks(spec, call);
+}
+
 // What one hypothesis says of one record. Elements of the storage that the trace does not know are NaN in the prediction only where the
 // observation cannot contradict it; they count as unmatched, so that nothing is explained by ignorance.
 Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const Prepared& record, PredictionScore& score) {
-  CULPRIT_TRY(const auto broken, entry.breaks(spec, record.call));
+  CULPRIT_TRY(const auto broken, broken_at(spec, entry, record.call));
   const auto count = static_cast<std::int64_t>(record.observed.size());
   score.records += 1;
   score.elements += count;
@@ -133,8 +141,8 @@ Result<PredictionScore> total_score(const FaultSpec& spec, const std::vector<Pre
 Result<bool> same_predictions(const FaultSpec& spec, const FaultSpec& other, const std::vector<Prepared>& records) {
   const auto* entry = find_fault(spec.id);
   for (const auto& record : records) {
-    CULPRIT_TRY(const auto one, entry->breaks(spec, record.call));
-    CULPRIT_TRY(const auto two, entry->breaks(other, record.call));
+    CULPRIT_TRY(const auto one, broken_at(spec, *entry, record.call));
+    CULPRIT_TRY(const auto two, broken_at(other, *entry, record.call));
     if (one.has_value() != two.has_value()) return false;
     if (!one) continue;
     if (one->altered || two->altered) return false;
@@ -161,6 +169,34 @@ Result<void> fold_alike(Op op, const std::vector<Prepared>& records, Explanation
   return {};
 }
 
+/// Globs of taps that hold all bad records and not all others: their role in each layer, their layer, their one tap.
+std::vector<std::string> confinements(const Graph& graph, const std::vector<RecordedOp>& records) {
+  std::set<int> layers, bad_layers;
+  std::set<std::string> roles, bad_roles, bad_taps;
+  for (const auto& record : records) {
+    const auto& node = graph.nodes()[static_cast<std::size_t>(record.node)];
+    layers.insert(node.layer);
+    roles.insert(tap_role(node.output));
+    if (!record.bad) continue;
+    bad_layers.insert(node.layer);
+    bad_roles.insert(tap_role(node.output));
+    bad_taps.insert(node.output);
+  }
+  std::vector<std::string> globs;
+  if (bad_taps.empty() || bad_layers.contains(-1)) return globs;
+  const bool one_role = bad_roles.size() == 1 && roles.size() > 1, one_layer = bad_layers.size() == 1 && layers.size() > 1;
+  if (one_role) globs.push_back(fmt::format("layers.*.{}", *bad_roles.begin()));
+  if (one_layer) globs.push_back(fmt::format("layers.{}.*", *bad_layers.begin()));
+  if (one_role && one_layer) globs.push_back(*bad_taps.begin());
+  return globs;
+}
+
+/// What every hypothesis is tried on, and what those that survive are.
+struct Evidence {
+  std::vector<Prepared> screen;
+  std::vector<Prepared> all;  // prepared when one survives
+};
+
 }  // namespace
 
 Result<PredictionScore> predict(const Model& model, UsedWeights& weights, const FaultSpec& spec, const std::vector<RecordedOp>& records,
@@ -169,20 +205,18 @@ Result<PredictionScore> predict(const Model& model, UsedWeights& weights, const 
   return total_score(spec, prepared);
 }
 
-Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, const std::vector<RecordedOp>& records,
-                            const AuditOptions& options) {
-  Explanation explanation;
-  constexpr std::size_t kScreen = 12;  // records of each kind that every hypothesis sees
-  auto screen_records = spread(records, true, kScreen);
-  for (const auto& record : spread(records, false, kScreen)) screen_records.push_back(record);
-  CULPRIT_TRY(const auto screen, prepare(model, weights, screen_records, options));
+namespace {
 
+Result<Explanation> explain_confined(const Model& model, UsedWeights& weights, Op op, const std::vector<RecordedOp>& records,
+                                     const AuditOptions& options, const std::string& tap, Evidence& evidence) {
+  Explanation explanation;
   std::vector<FaultSpec> survivors;
-  for (const auto& spec : hypotheses(op)) {
+  for (auto spec : hypotheses(op)) {
+    if (!tap.empty()) spec.parameters["tap"] = tap;
     const auto* entry = find_fault(spec.id);
     PredictionScore score{.fault = spec.text()};
     bool all = true;
-    for (const auto& record : screen) {
+    for (const auto& record : evidence.screen) {
       CULPRIT_TRY(const bool matches, score_record(spec, *entry, record, score));
       all = all && matches;
     }
@@ -196,9 +230,11 @@ Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, con
     explanation.scores.push_back(score);
   }
   if (!survivors.empty()) {
-    CULPRIT_TRY(const auto all_records, prepare(model, weights, records, options));
+    if (evidence.all.empty()) {
+      CULPRIT_TRY(evidence.all, prepare(model, weights, records, options));
+    }
     for (const auto& spec : survivors) {
-      CULPRIT_TRY(const auto total, total_score(spec, all_records));
+      CULPRIT_TRY(const auto total, total_score(spec, evidence.all));
       explanation.scores.push_back(total);
       if (total.complete())
         explanation.accepted.push_back(spec);
@@ -206,13 +242,33 @@ Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, con
         explanation.rejected.push_back(fmt::format("{}: {} of {} elements are as seen over all {} outputs", spec.text(), total.matched,
                                                    total.elements, total.records));
     }
-    CULPRIT_CHECK(fold_alike(op, all_records, explanation));
+    CULPRIT_CHECK(fold_alike(op, evidence.all, explanation));
   }
   std::ranges::stable_sort(explanation.scores, [](const PredictionScore& a, const PredictionScore& b) {
     return static_cast<double>(a.matched) * static_cast<double>(b.elements) >
            static_cast<double>(b.matched) * static_cast<double>(a.elements);
   });
   return explanation;
+}
+
+}  // namespace
+
+Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, const std::vector<RecordedOp>& records,
+                            const AuditOptions& options) {
+  constexpr std::size_t kScreen = 12;  // records of each kind that every hypothesis sees
+  auto screen_records = spread(records, true, kScreen);
+  for (const auto& record : spread(records, false, kScreen)) screen_records.push_back(record);
+  Evidence evidence;
+  CULPRIT_TRY(evidence.screen, prepare(model, weights, screen_records, options));
+  CULPRIT_TRY(auto whole, explain_confined(model, weights, op, records, options, {}, evidence));
+  if (!whole.accepted.empty()) return whole;
+  for (const auto& tap : confinements(model.graph(), records)) {
+    CULPRIT_TRY(auto confined, explain_confined(model, weights, op, records, options, tap, evidence));
+    if (confined.accepted.empty()) continue;
+    confined.rejected.insert(confined.rejected.begin(), whole.rejected.begin(), whole.rejected.end());
+    return confined;
+  }
+  return whole;
 }
 
 }  // namespace culprit

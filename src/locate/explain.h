@@ -32,7 +32,8 @@ struct Explanation {
                                               const std::vector<RecordedOp>& records, const AuditOptions& options);
 
 /// Matches within legal arithmetic: a model that copies must match bit for bit; one that computes from other inputs within the op's own
-/// bound at those inputs. Bad records are tried first, so that most models fall after a few.
+/// bound at those inputs. Bad records are tried first, so that most models fall after a few. When no model of the whole op does, and the op is
+/// wrong at some taps only, each model is tried again confined to their role, their layer, or the one tap, in that order: FaultSpec's `tap`.
 [[nodiscard]] Result<Explanation> explain(const Model& model, UsedWeights& weights, Op op, const std::vector<RecordedOp>& records,
                                           const AuditOptions& options);
 

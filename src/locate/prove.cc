@@ -158,8 +158,9 @@ Result<void> try_sufficiency(Session& session, const Model& model, UsedWeights& 
   if (broken.refused.empty()) claim.contrasts.push_back({request.partner->made.entry, request.bad->made.entry, broken.factor});
   if (mended.refused.empty()) claim.contrasts.push_back({partner.entry, patched.made.entry, mended.factor});
   // A patch that leaves the bad arm as far from a right one as it was has removed something else. Two arms that are wrong alike need not
-  // differ in the first place.
-  const bool partner_is_right = corruption_of(*request.partner, model.graph(), request.op).outputs == 0;
+  // differ in the first place, and where another op is wrong too the distance may be its doing.
+  const auto of_partner = corruption_of(*request.partner, model.graph(), request.op);
+  const bool partner_is_right = of_partner.outputs == 0 && of_partner.others == 0 && after.others == 0;
   if (partner_is_right && broken.refused.empty() && mended.refused.empty()) {
     // NaN is as far as it gets.
     const double far = broken.logits_difference_max, near = mended.logits_difference_max;

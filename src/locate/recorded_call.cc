@@ -38,6 +38,34 @@ Tensor with_layout(const Tensor& values, const Layout& layout, double unknown) {
 
 namespace {
 
+/// Writes into the storage behind a cache's view what earlier steps had there: tokens that were taken back stay in the buffer, unseen. Steps
+/// share a buffer while its strides stay and neither rows nor a copy make it anew.
+Result<Tensor> with_taken_back(Tensor laid, const Trace& trace, const RunPlan& plan, int step, const TapRecord& record) {
+  if (laid.layout().is_contiguous() || laid.rank() != 4 || plan.reprefill) return laid;
+  const auto& shape = record.layout.shape;
+  const auto& strides = record.layout.strides;
+  const auto size = size_of(laid.dtype());
+  std::shared_ptr<std::vector<std::byte>> storage;
+  auto filled = shape[2];  // slots that hold what is known
+  for (int later = step; later > 0 && !rows_changed_at(plan, later) && !restored_before(plan, later); --later) {
+    const auto* before = trace.find(later - 1, record.tap);
+    if (before == nullptr || before->layout.strides != strides || before->layout.shape[0] != shape[0]) break;
+    const auto held = before->layout.shape[2];
+    if (held <= filled) continue;
+    if (storage == nullptr) storage = std::make_shared<std::vector<std::byte>>(laid.storage().begin(), laid.storage().end());
+    CULPRIT_TRY(const auto values, trace.tensor(*before));
+    for_each_index({shape[0], shape[1], held - filled, shape[3]}, [&](std::span<const std::int64_t> i) {
+      const auto slot = filled + i[2];
+      const auto place = laid.layout().offset + i[0] * strides[0] + i[1] * strides[1] + slot * strides[2] + i[3] * strides[3];
+      const auto at = static_cast<std::size_t>(place) * size;  // behind the last head's slots the storage ends
+      if (at + size <= storage->size()) store(laid.dtype(), storage->data() + at, values.at({i[0], i[1], slot, i[3]}));
+    });
+    filled = held;
+  }
+  if (storage == nullptr) return laid;
+  return Tensor::wrap(storage, std::span<const std::byte>(*storage), laid.layout());
+}
+
 bool holds_earlier(const Coordinates& at) { return !at.slot.empty() && static_cast<std::int64_t>(at.slot[0].size()) > at.tokens(); }
 
 /// What a recurrent op went on from, by what was recorded at earlier steps.
@@ -125,7 +153,11 @@ Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, con
     CULPRIT_TRY(auto values, trace.tensor(*record));
     const auto* producer = model.graph().find(name);
     const bool is_cache = producer != nullptr && producer->op == Op::cache_write;
-    call.inputs.push_back(with_layout(values, record->layout, is_cache ? spare : std::numeric_limits<double>::quiet_NaN()));
+    auto laid = with_layout(values, record->layout, is_cache ? spare : std::numeric_limits<double>::quiet_NaN());
+    if (is_cache) {
+      CULPRIT_TRY(laid, with_taken_back(std::move(laid), trace, plan, step, *record));
+    }
+    call.inputs.push_back(std::move(laid));
   }
   call.context.facts = &model.facts();
   call.context.dtype = call.inputs.empty() ? call.dtype : call.inputs.front().dtype();  // of the run: outputs may be wider

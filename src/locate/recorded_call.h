@@ -12,7 +12,7 @@ struct RecordedCall {
 };
 
 /// The call of `node` at `step`: inputs with the layouts that the engine had (places of their storage that the view does not reach are NaN,
-/// but for a padded cache, whose dead slots are zeros by definition, or NaN when poisoned), the context, and what the tap held one step before. `result` is the
+/// but for a padded cache, whose dead slots hold what was taken back, else zeros by definition, or NaN when poisoned), the context, and what the tap held one step before. `result` is the
 /// float64 value rounded once. Error ids: tap-unknown when an input was not recorded.
 [[nodiscard]] Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, const Trace& trace, int step, const Node& node);
 

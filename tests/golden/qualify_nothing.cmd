@@ -1,0 +1,1 @@
+$CULPRIT qualify --engine ref --count 0 --out left

@@ -1,0 +1,1 @@
+$CULPRIT qualify --engine ref --only seventh
