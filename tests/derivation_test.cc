@@ -65,7 +65,8 @@ TEST_F(Derived, WhatFindWroteHolds) {
   ASSERT_EQ(proved().at("verdict"), "proved");
   EXPECT_EQ(refusal(proved()), "");
   const auto text = to_text(*read_verdict(proved()));
-  for (const auto* part : {"defect 1: proved rope", "sufficiency", "control", "necessity", "differ in interventions only", "differ in faults only"})
+  for (const auto* part :
+       {"defect 1: proved rope", "sufficiency", "control", "necessity", "differ in interventions only", "differ in faults only"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_EQ(refusal(verdict_of({})), "");
 }

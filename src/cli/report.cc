@@ -22,13 +22,14 @@ Result<int> report(Context& context, const Arguments& arguments) {
 
 }  // namespace
 
-const Verb kReport = {.name = "report",
-                      .summary = "write a verdict as a text that goes into an issue",
-                      .details =
-                          "Reads a document of culprit find --json. What was found, the smallest condition, the evidence with the runs it rests on, "
-                          "the environment with its hashes, and the command that shows it again.",
-                      .options = {{.name = "format", .placeholder = "FORMAT", .help = "md (Markdown), the default"}},
-                      .positionals = {{.name = "VERDICT"}},
-                      .run = report};
+const Verb kReport = {
+    .name = "report",
+    .summary = "write a verdict as a text that goes into an issue",
+    .details =
+        "Reads a document of culprit find --json. What was found, the smallest condition, the evidence with the runs it rests on, "
+        "the environment with its hashes, and the command that shows it again.",
+    .options = {{.name = "format", .placeholder = "FORMAT", .help = "md (Markdown), the default"}},
+    .positionals = {{.name = "VERDICT"}},
+    .run = report};
 
 }  // namespace culprit::cli

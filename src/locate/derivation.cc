@@ -196,8 +196,8 @@ std::string to_text(const VerdictReading& reading) {
   if (!cited.empty()) out += "\nruns that are cited\n";
   for (const int id : cited)
     if (const auto run = reading.ledger.entry(id))
-      out += fmt::format("  {:>3} '{}' on {}, library {:.12}: {}\n      {}\n", id, (*run)->plan.name, (*run)->engine, (*run)->library_sha256,
-                         (*run)->purpose, settings(**run));
+      out += fmt::format("  {:>3} '{}' on {}, library {:.12}: {}\n      {}\n", id, (*run)->plan.name, (*run)->engine,
+                         (*run)->library_sha256, (*run)->purpose, settings(**run));
   if (!reading.decisions.empty()) out += "\nwhy these experiments\n";
   for (const auto& decision : reading.decisions) out += "  " + decision + "\n";
   return out;

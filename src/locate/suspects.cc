@@ -83,9 +83,7 @@ Judged judge(const Exploration& exploration, const std::vector<int>& nodes) {
   return judged;
 }
 
-std::int64_t wrong_outputs(const AuditedRun& run) {
-  return std::ranges::count(run.report.ops, Judgement::corruption, &OpAudit::judgement);
-}
+std::int64_t wrong_outputs(const AuditedRun& run) { return std::ranges::count(run.report.ops, Judgement::corruption, &OpAudit::judgement); }
 
 Arm made_right(Arm arm, const std::vector<std::string>& globs) {
   for (const auto& glob : globs) {
@@ -104,14 +102,17 @@ Result<void> intervene(Session& session, const Model& model, UsedWeights& weight
   auto bad_arm = made_right(defect.bad->arm, globs), right_arm = made_right(defect.right->arm, globs);
   bad_arm.plan.name += " + " + outcome.name + " right";
   right_arm.plan.name += " + " + outcome.name + " right";
-  CULPRIT_TRY(const auto bad, run_and_audit(session, model, weights, bad_arm, fmt::format("suspect {}: it alone made right", outcome.name)));
+  CULPRIT_TRY(const auto bad,
+              run_and_audit(session, model, weights, bad_arm, fmt::format("suspect {}: it alone made right", outcome.name)));
   CULPRIT_TRY(const auto right, session.run(right_arm.plan, fmt::format("suspect {}: it and what is guilty made right", outcome.name)));
-  CULPRIT_TRY(const auto before, relate(session.ledger(), "", defect.right->made, defect.right->arm.plan, defect.bad->made, defect.bad->arm.plan));
+  CULPRIT_TRY(const auto before,
+              relate(session.ledger(), "", defect.right->made, defect.right->arm.plan, defect.bad->made, defect.bad->arm.plan));
   CULPRIT_TRY(const auto after, relate(session.ledger(), "", right, right_arm.plan, bad.made, bad_arm.plan));
   const auto left = wrong_outputs(bad), all = wrong_outputs(*defect.bad);
   outcome.stays = left == all && after.refused.empty() && after.logits_difference_max != 0;
-  outcome.text += fmt::format("; it alone made right, {} of {} wrong outputs of other ops stay; to the run without the defect {}, before {}", left,
-                              all, to_text(after), to_text(before));
+  outcome.text +=
+      fmt::format("; it alone made right, {} of {} wrong outputs of other ops stay; to the run without the defect {}, before {}", left, all,
+                  to_text(after), to_text(before));
   outcome.entries.insert(outcome.entries.end(), {defect.bad->made.entry, defect.right->made.entry, bad.made.entry, right.entry});
   return {};
 }
@@ -163,8 +164,9 @@ Result<std::vector<Suspect>> parse_suspects(std::string_view text, const Graph& 
   return chosen;
 }
 
-Result<std::vector<SuspectOutcome>> test_suspects(Session& session, const Model& model, UsedWeights& weights, const Exploration& exploration,
-                                                  const DefectRuns& defect, const std::vector<Suspect>& suspects) {
+Result<std::vector<SuspectOutcome>> test_suspects(Session& session, const Model& model, UsedWeights& weights,
+                                                  const Exploration& exploration, const DefectRuns& defect,
+                                                  const std::vector<Suspect>& suspects) {
   std::vector<SuspectOutcome> outcomes;
   for (const auto& suspect : suspects) {
     SuspectOutcome outcome;
@@ -177,10 +179,9 @@ Result<std::vector<SuspectOutcome>> test_suspects(Session& session, const Model&
     }
     const auto judged = judge(exploration, nodes);
     outcome.entries = judged.entries;
-    outcome.text =
-        fmt::format("{}: {} of {} outputs ({} elements) outside their bound, largest error {:.3g} of it{}", suspect.what, judged.wrong,
-                    judged.outputs, judged.elements, judged.ratio_max,
-                    judged.vacuous == 0 ? "" : fmt::format(" ({} more elements whose bound says nothing)", judged.vacuous));
+    outcome.text = fmt::format("{}: {} of {} outputs ({} elements) outside their bound, largest error {:.3g} of it{}", suspect.what,
+                               judged.wrong, judged.outputs, judged.elements, judged.ratio_max,
+                               judged.vacuous == 0 ? "" : fmt::format(" ({} more elements whose bound says nothing)", judged.vacuous));
     if (judged.wrong > 0) {
       outcome.finding = SuspectOutcome::Finding::charged;
     } else if (judged.elements > 0) {

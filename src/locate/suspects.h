@@ -12,8 +12,8 @@ namespace culprit {
 
 /// A name for some nodes of the graph: an op, or a part of the decoder that people blame.
 struct Suspect {
-  std::string name;  // "cache", "sdpa", "quantized_matmul"
-  std::string what;  // the nodes, in words
+  std::string name;                                     // "cache", "sdpa", "quantized_matmul"
+  std::string what;                                     // the nodes, in words
   bool (*covers)(const Node&, const Facts&) = nullptr;  // nothing: all nodes of `op`
   Op op = Op::add;
 };

@@ -93,7 +93,8 @@ void write_defect(Page& page, const Json& defect, const Derivation& derivation) 
   page.row("operation", fmt::format("{} (`{}`)", text_at(defect, "op"), fmt::join(texts_at(defect, "taps"), "`, `")));
   page.row("layers", text_at(defect, "layers"));
   page.row("smallest condition", text_at(defect, "condition"));
-  page.row("mechanism", fmt::format("{}{}{}", text_at(defect, "fault"), text_at(defect, "fault").empty() ? "" : ": ", text_at(defect, "mechanism")));
+  page.row("mechanism",
+           fmt::format("{}{}{}", text_at(defect, "fault"), text_at(defect, "fault").empty() ? "" : ": ", text_at(defect, "mechanism")));
   page.row("which side is wrong", text_at(defect, "wrong_side"));
   page.row("size", text_at(defect, "numbers"));
   const auto known = texts_at(defect, "known");
@@ -111,11 +112,13 @@ void write_defect(Page& page, const Json& defect, const Derivation& derivation) 
               runs_text(step.claim.entries), fmt::format("{}", fmt::join(pairs, "; ")));
   }
   if (derivation.refused) page.line("\n**Not derived from these runs: {}.**", derivation.refused->message);
-  page.line("\nPredictions of fault models:\n\n| model | elements it changes, as seen | bit for bit | elements in all, as seen |\n|---|---|---|---|");
+  page.line(
+      "\nPredictions of fault models:\n\n| model | elements it changes, as seen | bit for bit | elements in all, as seen "
+      "|\n|---|---|---|---|");
   for (const auto& score : list_at(defect, "predictions"))
     if (score.is_object())
-      page.line("| {} | {} of {} | {} | {} of {} |", cell(text_at(score, "fault")), text_at(score, "changed_matched"), text_at(score, "changed"),
-                text_at(score, "changed_exact"), text_at(score, "matched"), text_at(score, "elements"));
+      page.line("| {} | {} of {} | {} | {} of {} |", cell(text_at(score, "fault")), text_at(score, "changed_matched"),
+                text_at(score, "changed"), text_at(score, "changed_exact"), text_at(score, "matched"), text_at(score, "elements"));
   if (const auto damage = defect.find("damage"); damage != defect.end() && damage->is_object()) write_damage(page, *damage);
   page.line("\nRuled out:\n");
   for (const auto& claim : list_at(defect, "ruled_out"))
@@ -162,8 +165,8 @@ void write_runs(Page& page, const VerdictReading& reading) {
     const auto run = reading.ledger.entry(id);
     if (!run) continue;
     auto all = factors(**run);
-    page.line("| {} | {} | {} | {} | {} | {} | {} | {} |", id, cell((*run)->plan.name), cell(all["schedule"]), all["rows"], cell(all["cache"]),
-              all["position base"], cell(all["faults"]), cell(all["interventions"]));
+    page.line("| {} | {} | {} | {} | {} | {} | {} | {} |", id, cell((*run)->plan.name), cell(all["schedule"]), all["rows"],
+              cell(all["cache"]), all["position base"], cell(all["faults"]), cell(all["interventions"]));
   }
 }
 
@@ -172,7 +175,8 @@ void write_runs(Page& page, const VerdictReading& reading) {
 Result<std::string> markdown_of(const Json& verdict) {
   CULPRIT_TRY(const auto reading, read_verdict(verdict));
   Page page;
-  page.line("# {}: {} on {} in {}", text_at(verdict, "verdict"), text_at(verdict, "engine"), text_at(verdict, "model"), text_at(verdict, "dtype"));
+  page.line("# {}: {} on {} in {}", text_at(verdict, "verdict"), text_at(verdict, "engine"), text_at(verdict, "model"),
+            text_at(verdict, "dtype"));
   page.line("");
   if (const auto reason = text_at(verdict, "reason"); !reason.empty()) page.line("{}\n", reason);
   page.line("Reproduce with\n\n    {}", text_at(verdict, "reproduce"));
@@ -184,8 +188,8 @@ Result<std::string> markdown_of(const Json& verdict) {
     page.heading("Beside it: precision that is lower than the standard arithmetic");
     for (const auto& finding : precision)
       if (finding.is_object())
-        page.line("* {} ({}): {}; moves a logit by at most {}", text_at(finding, "op"), text_at(finding, "condition"), text_at(finding, "reason"),
-                  text_at(finding, "logits_effect_max"));
+        page.line("* {} ({}): {}; moves a logit by at most {}", text_at(finding, "op"), text_at(finding, "condition"),
+                  text_at(finding, "reason"), text_at(finding, "logits_effect_max"));
   }
   page.heading("Not tested");
   for (const auto& text : texts_at(verdict, "not_tested")) page.line("* {}", text);
