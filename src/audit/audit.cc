@@ -447,6 +447,7 @@ class Auditor {
 }  // namespace
 
 Result<std::optional<QuantizedValues>> UsedWeights::quantized(const std::string& /*canonical*/) { return std::nullopt; }
+Result<std::optional<Weight>> UsedWeights::packed(const std::string& /*canonical*/) { return std::nullopt; }
 
 Judgement AuditReport::worst() const {
   // From the worst on; an audit that tested nothing is not one that found nothing.

@@ -26,6 +26,7 @@ std::span<const FaultEntry> fault_catalogue() {
       entries::f19_block_table_of_another_step(),
       entries::f22_kv_heads_tiled(),
       entries::f23_draft_stays(),
+      entries::f24_matvec_of_packed_weight(),
   };
   return kEntries;
 }

@@ -17,6 +17,7 @@ FaultEntry f12_causal_mask();
 FaultEntry f19_block_table_of_another_step();
 FaultEntry f22_kv_heads_tiled();
 FaultEntry f23_draft_stays();
+FaultEntry f24_matvec_of_packed_weight();
 
 // Pieces that entries share.
 

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "decode/model.h"
+#include "fault/packed_call.h"
 
 namespace culprit {
 namespace {
@@ -310,6 +313,77 @@ TEST(F23, IsNotARowThatLeft) {
   EXPECT_TRUE(*apply("F23", cache.call));
   cache.call.rows_changed = true;
   EXPECT_FALSE(*apply("F23", cache.call));
+}
+
+// A linear op [row, token, 64] -> [row, token, 3] on a packed weight in groups of 32, with no two scales or biases alike.
+struct PackedCall {
+  Facts f = facts();
+  Node node{.op = Op::linear, .output = "layers.0.q", .inputs = {"layers.0.attn_norm"}, .weight = "w.layers.0.q", .layer = 0};
+  OpCall call;
+  PackedCall(std::int64_t rows, std::int64_t tokens, int bits = 4, DType dtype = DType::f32) {
+    const std::int64_t out = 3, in = 64, group = 32;
+    Weight weight;
+    weight.bits = bits;
+    weight.group = static_cast<int>(group);
+    std::vector<double> words, scales, biases, x;
+    for (std::int64_t i = 0; i < out * in * bits / 32; ++i) words.push_back(static_cast<double>((i + 1) * 2654435761 % 4294967296));
+    for (std::int64_t i = 0; i < out * in / group; ++i) {
+      scales.push_back(0.25 * static_cast<double>(i + 2));
+      biases.push_back(-1.5 * static_cast<double>(i + 1));
+    }
+    for (std::int64_t i = 0; i < rows * tokens * in; ++i) x.push_back(static_cast<double>(i * 7 % 11) - 5);
+    weight.packed = Tensor::from_values(DType::u32, {out, in * bits / 32}, words);
+    weight.scales = Tensor::from_values(dtype, {out, in / group}, scales);
+    weight.biases = Tensor::from_values(dtype, {out, in / group}, biases);
+    call.node = &node;
+    call.dtype = dtype;
+    call.context.facts = &f;
+    call.context.dtype = dtype;
+    call.inputs = {Tensor::from_values(dtype, {rows, tokens, in}, x)};
+    call = with_packed(std::move(call), std::move(weight));
+    call.result = product_with(*call.packed);
+  }
+  Tensor product_with(const Weight& weight) const {
+    auto context = call.context;
+    context.weight = weight.to_f32();
+    return to_tensor(*evaluate_node(node, {to_array(call.inputs[0])}, context), call.dtype);
+  }
+};
+
+TEST(PackedFaults, SayNothingOfADenseWeight) {
+  PackedCall two(2, 1);
+  two.call.packed = nullptr;
+  for (const char* fault : {"F24:term=bias", "F24:term=codes"})
+    EXPECT_FALSE(*apply(fault, two.call)) << fault;
+}
+
+TEST(F24, BreaksOnlyStepsOfOneTokenOnWeightsOfItsWidth) {
+  const PackedCall one(2, 1);
+  auto weight = *one.call.packed;
+  weight.biases = Tensor::zeros(DType::f32, weight.biases.shape());
+  EXPECT_EQ((*apply("F24:term=bias", one.call))->values(), one.product_with(weight).values());
+  EXPECT_FALSE(*apply("F24:term=bias", PackedCall(2, 2).call)) << "several tokens";
+  EXPECT_FALSE(*apply("F24:term=bias,bits=8", one.call));
+  EXPECT_TRUE(*apply("F24:term=bias,bits=8", PackedCall(1, 1, 8).call));
+  EXPECT_FALSE(*apply("F24:term=bias", PackedCall(1, 1, 8).call)) << "4 bits are its default";
+}
+
+TEST(F24, LeavesTheTailOutOrExchangesCodes) {
+  PackedCall one(1, 1);
+  auto values = one.call.inputs[0].values();
+  std::fill(values.begin() + 32, values.end(), 0.0);  // of the last group
+  const auto tail = (*apply("F24:term=tail", one.call))->values();
+  PackedCall short_input(1, 1);
+  short_input.call.inputs[0] = Tensor::from_values(DType::f32, {1, 1, 64}, values);
+  EXPECT_EQ(tail, short_input.product_with(*one.call.packed).values());
+
+  // Channels in the order 1, 0, 3, 2, .. meet the codes that are exchanged.
+  auto exchanged = one.call.inputs[0].values();
+  for (std::size_t i = 0; i < exchanged.size(); i += 2) std::swap(exchanged[i], exchanged[i + 1]);
+  PackedCall other_order(1, 1);
+  other_order.call.inputs[0] = Tensor::from_values(DType::f32, {1, 1, 64}, exchanged);
+  EXPECT_EQ((*apply("F24:term=codes", one.call))->values(), other_order.product_with(*one.call.packed).values());
+  EXPECT_FALSE(*apply("F24:term=codes,bits=8", PackedCall(1, 1, 8).call)) << "a byte holds one code";
 }
 
 }  // namespace

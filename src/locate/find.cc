@@ -434,11 +434,12 @@ class Finder {
     request.taps = tap_globs(condition.roles, model_.graph());
     request.planted = planted();
     request.explained = explained;
-    request.right_variant = right_variant(op);
     request.partner = partner_for(op, &request.bad);
     if (request.bad == nullptr)
       for (const auto& run : exploration_.runs)
         if (request.bad == nullptr && may_prove(run, op)) request.bad = &run;
+    // No other variant takes packed weights, so a fault of these cannot be put into one.
+    if (request.bad->arm.needs_variant != "quantized") request.right_variant = right_variant(op);
     say("proving {}", defect.fault.empty() ? defect.op : defect.fault);
     decide("proof on arm '{}': it shows the defect, and with '{}' it is the broken relation that is furthest apart", request.bad->arm.name,
            request.partner == nullptr ? "none" : request.partner->arm.name);
