@@ -160,7 +160,10 @@ INSTANTIATE_TEST_SUITE_P(Catalogue, PackedWeights,
                          testing::Values(Planted{"F24:bits=4,term=bias", "linear", {}, "L = 1 and variant quantized"},
                                          Planted{"F24:bits=4,term=scale", "linear", {}, "L = 1 and variant quantized"},
                                          Planted{"F24:bits=4,term=tail", "linear", {}, "L = 1 and variant quantized"},
-                                         Planted{"F24:bits=4,term=codes", "linear", {}, "L = 1 and variant quantized", DType::bf16}),
+                                         Planted{"F24:bits=4,term=codes", "linear", {}, "L = 1 and variant quantized", DType::bf16},
+                                         Planted{"F03:beyond=zero,planes=scales", "linear", {}, "row > 0"},
+                                         Planted{"F03:beyond=last,planes=both", "linear", {}, "row > 0"},
+                                         Planted{"F03:beyond=first,planes=scales", "linear", {}, "row > 0", DType::bf16}),
                          [](const auto& planted) {
                            auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
                            std::ranges::replace_if(

@@ -15,6 +15,7 @@ std::span<const FaultEntry> fault_catalogue() {
   static const std::array kEntries = {
       entries::f01_rope_single_token_grid(),
       entries::f02_view_read_as_dense(),
+      entries::f03_scales_shifted_by_row(),
       entries::f04_batch_zero_for_all(),
       entries::f05_query_position_advanced(),
       entries::f06_write_slot_late(),

@@ -6,6 +6,7 @@ namespace culprit::entries {
 
 FaultEntry f01_rope_single_token_grid();
 FaultEntry f02_view_read_as_dense();
+FaultEntry f03_scales_shifted_by_row();
 FaultEntry f04_batch_zero_for_all();
 FaultEntry f05_query_position_advanced();
 FaultEntry f06_write_slot_late();

@@ -353,7 +353,7 @@ struct PackedCall {
 TEST(PackedFaults, SayNothingOfADenseWeight) {
   PackedCall two(2, 1);
   two.call.packed = nullptr;
-  for (const char* fault : {"F24:term=bias", "F24:term=codes"})
+  for (const char* fault : {"F03", "F24:term=bias", "F24:term=codes"})
     EXPECT_FALSE(*apply(fault, two.call)) << fault;
 }
 
@@ -384,6 +384,40 @@ TEST(F24, LeavesTheTailOutOrExchangesCodes) {
   other_order.call.inputs[0] = Tensor::from_values(DType::f32, {1, 1, 64}, exchanged);
   EXPECT_EQ((*apply("F24:term=codes", one.call))->values(), other_order.product_with(*one.call.packed).values());
   EXPECT_FALSE(*apply("F24:term=codes,bits=8", PackedCall(1, 1, 8).call)) << "a byte holds one code";
+}
+
+TEST(F03, ShiftsTheScalesOfLaterRows) {
+  const PackedCall three(3, 2);
+  const auto shifted = [&](std::int64_t rows, double beyond_0, double beyond_1) {
+    auto weight = *three.call.packed;
+    auto scales = weight.scales.values();
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+      const auto from = i + static_cast<std::size_t>(2 * rows);
+      scales[i] = from < scales.size() ? weight.scales.values()[from] : (i % 2 == 0 ? beyond_0 : beyond_1);
+    }
+    weight.scales = Tensor::from_values(DType::f32, weight.scales.shape(), scales);
+    return three.product_with(weight);
+  };
+  const auto row = [](const Tensor& x, std::int64_t index) { return x.sliced(0, index, index + 1).values(); };
+  const auto zero = **apply("F03:beyond=zero", three.call);
+  EXPECT_EQ(row(zero, 0), row(three.call.result, 0));
+  EXPECT_EQ(row(zero, 1), row(shifted(1, 0, 0), 1));
+  EXPECT_EQ(row(zero, 2), row(shifted(2, 0, 0), 2));
+  const auto last = **apply("F03:beyond=last", three.call);
+  EXPECT_EQ(row(last, 2), row(shifted(2, 1.5, 1.75), 2)) << "the last channel's two scales";
+  EXPECT_NE((*apply("F03:beyond=first", three.call))->values(), last.values());
+  EXPECT_NE((*apply("F03:planes=both", three.call))->values(), zero.values());
+  EXPECT_FALSE(*apply("F03", PackedCall(1, 2).call)) << "one row";
+}
+
+TEST(F03, ExplainsEachRowByACallOfItsOwn) {
+  const PackedCall two(2, 1);
+  const auto broken = find_fault("F03")->breaks(*FaultSpec::parse("F03"), two.call);
+  ASSERT_TRUE(broken && *broken);
+  ASSERT_EQ((*broken)->altered_rows.size(), 2u);
+  EXPECT_EQ((*broken)->altered_rows[0].packed, two.call.packed);
+  EXPECT_NE((*broken)->altered_rows[1].packed, two.call.packed);
+  EXPECT_EQ((*broken)->altered_rows[1].inputs[0].values(), two.call.inputs[0].sliced(0, 1, 2).values());
 }
 
 }  // namespace
