@@ -163,13 +163,46 @@ INSTANTIATE_TEST_SUITE_P(Catalogue, PackedWeights,
                                          Planted{"F24:bits=4,term=codes", "linear", {}, "L = 1 and variant quantized", DType::bf16},
                                          Planted{"F03:beyond=zero,planes=scales", "linear", {}, "row > 0"},
                                          Planted{"F03:beyond=last,planes=both", "linear", {}, "row > 0"},
-                                         Planted{"F03:beyond=first,planes=scales", "linear", {}, "row > 0", DType::bf16}),
+                                         Planted{"F03:beyond=first,planes=scales", "linear", {}, "row > 0", DType::bf16},
+                                         Planted{"F17:scale=one", "linear", {}, "variant quantized"},
+                                         Planted{"F17:scale=raw_byte", "linear", {}, "variant quantized"},
+                                         Planted{"F17:scale=quarter", "linear", {}, "variant quantized"},
+                                         Planted{"F17:scale=neighbour", "linear", {}, "variant quantized", DType::bf16}),
                          [](const auto& planted) {
                            auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
                            std::ranges::replace_if(
                                name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
                            return name;
                          });
+
+TEST_F(Find, QuantisedCachesThatAreMisreadOrNeverQuantisedAreProved) {
+  head_channels_ = 32;
+  struct Case {
+    const char* fault;
+    std::vector<std::string> taps;
+  };
+  for (const auto& [fault, taps] :
+       {Case{"F17:scale=unquantised", {"k_cache"}}, Case{"F17:scale=one", kCaches}, Case{"F17:scale=neighbour", kCaches}}) {
+    const auto verdict = find_with({fault});
+    ASSERT_EQ(verdict.defects.size(), 1u) << fault << to_text(verdict);
+    const auto& defect = verdict.defects[0];
+    EXPECT_EQ(defect.op, "cache_write");
+    EXPECT_EQ(defect.fault, fault);
+    EXPECT_EQ(defect.taps, taps);
+    EXPECT_EQ(std::ranges::count_if(defect.predictions, &PredictionScore::complete), 1) << to_text(verdict);
+    EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  }
+}
+
+TEST_F(Find, ExpertsOnMisreadScalesAreProved) {
+  architecture_ = "qwen3_moe";
+  bits_ = 4;
+  const auto verdict = find_with({"F17:scale=one"});
+  ASSERT_EQ(verdict.defects.size(), 2u) << to_text(verdict);
+  for (const auto& defect : verdict.defects) EXPECT_EQ(defect.fault, "F17:scale=one") << to_text(verdict);
+  EXPECT_TRUE(std::ranges::any_of(verdict.defects, [](const Defect& defect) { return defect.op == "expert_linear"; }));
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+}
 
 TEST_F(Find, RaisesNothingWithPackedWeights) {
   for (const int bits : {4, 8})

@@ -353,7 +353,7 @@ struct PackedCall {
 TEST(PackedFaults, SayNothingOfADenseWeight) {
   PackedCall two(2, 1);
   two.call.packed = nullptr;
-  for (const char* fault : {"F03", "F24:term=bias", "F24:term=codes"})
+  for (const char* fault : {"F03", "F17:scale=one", "F17:scale=neighbour", "F24:term=bias", "F24:term=codes"})
     EXPECT_FALSE(*apply(fault, two.call)) << fault;
 }
 
@@ -418,6 +418,111 @@ TEST(F03, ExplainsEachRowByACallOfItsOwn) {
   EXPECT_EQ((*broken)->altered_rows[0].packed, two.call.packed);
   EXPECT_NE((*broken)->altered_rows[1].packed, two.call.packed);
   EXPECT_EQ((*broken)->altered_rows[1].inputs[0].values(), two.call.inputs[0].sliced(0, 1, 2).values());
+}
+
+TEST(F17, ReadsOtherScales) {
+  const auto scales = Tensor::from_values(DType::bf16, {2, 5}, std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  const auto of = [&](const char* how) { return misread_scales(scales, how).values(); };
+  EXPECT_EQ(of("one"), std::vector<double>(10, 1.0));
+  EXPECT_EQ(of("quarter"), (std::vector<double>{1, 1, 1, 1, 2, 6, 6, 6, 6, 7}));
+  EXPECT_EQ(of("neighbour"), (std::vector<double>{2, 3, 4, 5, 6, 7, 8, 9, 10, 10}));
+  // 1 is 3f80, 2 is 4000, 3 is 4040, 4 is 4080, 5 is 40a0.
+  EXPECT_EQ(of("raw_byte"), (std::vector<double>{0x80, 0x3f, 0, 0x40, 0x40, 0x40, 0x80, 0x40, 0xa0, 0x40}));
+}
+
+TEST(F17, BreaksAnyStepOnAPackedWeight) {
+  for (const std::int64_t tokens : {1, 2}) {
+    const PackedCall call(2, tokens);
+    for (const char* scale : {"one", "raw_byte", "quarter", "neighbour"}) {
+      auto weight = *call.call.packed;
+      weight.scales = misread_scales(weight.scales, scale);
+      const auto out = apply((std::string("F17:scale=") + scale).c_str(), call.call);
+      ASSERT_TRUE(out && *out) << scale;
+      EXPECT_EQ((*out)->values(), call.product_with(weight).values());
+    }
+    EXPECT_FALSE(*apply("F17:scale=unquantised", call.call)) << "of caches";
+  }
+  PackedCall equal(1, 1);
+  auto weight = *equal.call.packed;
+  weight.scales = Tensor::from_values(DType::f32, weight.scales.shape(), std::vector<double>(6, 0.5));
+  equal.call = with_packed(equal.call, weight);
+  equal.call.result = equal.product_with(weight);
+  EXPECT_FALSE(*apply("F17:scale=quarter", equal.call)) << "all scales are equal";
+  EXPECT_FALSE(*apply("F17:scale=neighbour", equal.call));
+}
+
+TEST(F17, ReadsAQuantisedCacheWithOtherScalesOrLeavesKeysAsTheyAre) {
+  Facts f = facts();
+  Node node{.op = Op::cache_write, .output = "layers.0.k_cache", .inputs = {"layers.0.k_rope"}, .weight = "", .layer = 0};
+  OpCall call;
+  call.node = &node;
+  call.context.facts = &f;
+  call.context.dtype = DType::f32;
+  call.context.cache_spec = *CacheSpec::parse("quantized:bits=4,group=32");
+  std::vector<double> old(32, 7.0), written;
+  for (int i = 0; i < 32; ++i) written.push_back(std::sin(i));
+  call.inputs = {Tensor::from_values(DType::f32, {1, 1, 1, 32}, written)};
+  call.context.cache = Tensor::from_values(DType::f32, {1, 1, 1, 32}, old);
+  call.context.at = {{0}, {{1}}, {{0, 1}}};
+  call.result = to_tensor(*evaluate_node(node, {to_array(call.inputs[0])}, call.context), DType::f32);
+  const auto raw = apply("F17:scale=unquantised", call);
+  ASSERT_TRUE(raw && *raw);
+  const auto new_slot = [](const Tensor& x) { return x.sliced(2, 1, 2).values(); };
+  EXPECT_EQ((*raw)->sliced(2, 0, 1).values(), old);
+  EXPECT_EQ(new_slot(**raw), call.inputs[0].values());
+  EXPECT_NE(new_slot(**raw), new_slot(call.result));
+  const auto one = apply("F17:scale=one", call);
+  ASSERT_TRUE(one && *one);
+  EXPECT_NE(new_slot(**one), new_slot(call.result));
+  EXPECT_FALSE(*apply("F17:scale=neighbour", call)) << "there is one group";
+
+  node.output = "layers.0.v_cache";
+  EXPECT_FALSE(*apply("F17:scale=unquantised", call)) << "keys only";
+  EXPECT_TRUE(*apply("F17:scale=one", call));
+  call.context.cache_spec = {};
+  EXPECT_FALSE(*apply("F17:scale=one", call)) << "the cache is not quantised";
+}
+
+std::vector<double> row_of(const Tensor& x, std::int64_t row) { return x.sliced(0, row, row + 1).values(); }
+
+TEST(LookAlikes, AMatvecWithoutScalesIsToldFromNoScalesByAStepOfTwoTokens) {
+  const PackedCall one(2, 1), two(2, 2);
+  EXPECT_EQ((*apply("F24:term=scale", one.call))->values(), (*apply("F17:scale=one", one.call))->values());
+  EXPECT_FALSE(*apply("F24:term=scale", two.call));
+  EXPECT_TRUE(*apply("F17:scale=one", two.call));
+}
+
+TEST(LookAlikes, ShiftedScalesAreToldFromTheNeighboursByRowZero) {
+  // With one group in a row of the weight, the next group is the next row's.
+  PackedCall two(2, 1);
+  auto weight = *two.call.packed;
+  weight.group = 64;
+  weight.scales = Tensor::from_values(DType::f32, {3, 1}, std::vector<double>{0.5, 2, 8});
+  weight.biases = Tensor::from_values(DType::f32, {3, 1}, std::vector<double>{-1, -2, -3});
+  two.call = with_packed(two.call, weight);
+  two.call.result = two.product_with(weight);
+  const auto shifted = **apply("F03:beyond=last", two.call), neighbour = **apply("F17:scale=neighbour", two.call);
+  EXPECT_EQ(row_of(shifted, 1), row_of(neighbour, 1));
+  EXPECT_EQ(row_of(shifted, 0), row_of(two.call.result, 0));
+  EXPECT_NE(row_of(neighbour, 0), row_of(two.call.result, 0));
+  EXPECT_FALSE(*apply("F17:scale=quarter", two.call)) << "one group in a row";
+}
+
+TEST(LookAlikes, MisreadScalesDiffer) {
+  const PackedCall call(1, 1);
+  std::vector<std::vector<double>> outputs;
+  for (const char* scale : {"one", "raw_byte", "quarter", "neighbour"})
+    outputs.push_back((*apply((std::string("F17:scale=") + scale).c_str(), call.call))->values());
+  std::ranges::sort(outputs);
+  EXPECT_EQ(std::ranges::adjacent_find(outputs), outputs.end());
+}
+
+TEST(LookAlikes, RowsAboveZeroAreWrongByAnotherOpInEachFault) {
+  const PackedCall packed(3, 1);
+  EXPECT_TRUE(*apply("F03", packed.call));
+  for (const char* other : {"F01:content=zero", "F04:tokens=any"}) EXPECT_FALSE(*apply(other, packed.call)) << other;
+  EXPECT_FALSE(*apply("F03", RopeCall(3, 1, 5, 2).call));
+  EXPECT_FALSE(*apply("F03", AttentionCall(3, 1, 3).call));
 }
 
 }  // namespace
