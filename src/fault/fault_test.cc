@@ -525,5 +525,28 @@ TEST(LookAlikes, RowsAboveZeroAreWrongByAnotherOpInEachFault) {
   EXPECT_FALSE(*apply("F03", AttentionCall(3, 1, 3).call));
 }
 
+TEST(Catalogue, EachValueHasAMeaningAndEachLookAlikeIsNamedOnBothSides) {
+  for (const auto& entry : fault_catalogue()) {
+    std::vector<std::string> values;
+    for (const auto& [name, allowed] : entry.parameters)
+      for (const auto& value : allowed) values.push_back(name + "=" + value);
+    std::vector<std::string> explained;
+    for (const auto& [value, meaning] : entry.meanings) {
+      explained.emplace_back(value);
+      EXPECT_FALSE(meaning.empty()) << entry.id << " " << value;
+    }
+    EXPECT_EQ(explained, values) << entry.id;
+    EXPECT_FALSE(entry.look_alikes.empty()) << entry.id;
+    for (const auto& [id, measurement] : entry.look_alikes) {
+      EXPECT_NE(id, entry.id);
+      EXPECT_FALSE(measurement.empty()) << entry.id << " " << id;
+      const auto* other = find_fault(id);
+      if (other == nullptr) continue;  // of an entry that is not there yet
+      EXPECT_TRUE(std::ranges::any_of(other->look_alikes, [&](const auto& pair) { return pair.first == entry.id; }))
+          << id << " does not name " << entry.id;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace culprit
