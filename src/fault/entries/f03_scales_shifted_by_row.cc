@@ -54,8 +54,15 @@ FaultEntry f03_scales_shifted_by_row() {
           .public_example = "transformers 47331",
           .parameters = {{"planes", {"scales", "both"}}, {"beyond", {"zero", "last", "first"}}},
           .breaks = breaks,
-          .meanings = {{"planes=scales", "the scales alone are shifted"}, {"planes=both", "scales and biases are"}, {"beyond=zero", "zeros lie beyond the last output channel"}, {"beyond=last", "the last channel's are taken again"}, {"beyond=first", "it goes on from the first channel"}},
-          .look_alikes = {{"F01", "the same rows on dense weights: F03 goes, F01 stays"}, {"F04", "the same rows on dense weights: F03 goes, F04 stays"}, {"F17", "row 0, or one row alone: right under F03, wrong under F17"}, {"F24", "two tokens in one row: right under F24 and F03; one token in one row: wrong under F24 only"}},
+          .meanings = {{"planes=scales", "the scales alone are shifted"},
+                       {"planes=both", "scales and biases are"},
+                       {"beyond=zero", "zeros lie beyond the last output channel"},
+                       {"beyond=last", "the last channel's are taken again"},
+                       {"beyond=first", "it goes on from the first channel"}},
+          .look_alikes = {{"F01", "the same rows on dense weights: F03 goes, F01 stays"},
+                          {"F04", "the same rows on dense weights: F03 goes, F04 stays"},
+                          {"F17", "row 0, or one row alone: right under F03, wrong under F17"},
+                          {"F24", "two tokens in one row: right under F24 and F03; one token in one row: wrong under F24 only"}},
           .plant_model = "llama --size small --bits 4"};
 }
 

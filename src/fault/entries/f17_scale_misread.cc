@@ -35,19 +35,26 @@ Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) 
 }  // namespace
 
 FaultEntry f17_scale_misread() {
-  return {.id = "F17",
-          .ops = {Op::linear, Op::expert_linear, Op::cache_write},
-          .title = "quantised values are read with other scales than their own, or keys are not quantised",
-          .mechanism =
-              "each group's scale is 1 (one), a byte of the scales' storage (raw_byte), that of a quarter of its index (quarter) or the next "
-              "group's (neighbour); or a quantised cache holds its keys as they were written (unquantised)",
-          .trigger = "a packed weight, or a quantised cache; unquantised: keys only",
-          .public_example = "sglang 20705, mlx 3762",
-          .parameters = {{"scale", {"one", "raw_byte", "quarter", "neighbour", "unquantised"}}},
-          .breaks = breaks,
-          .meanings = {{"scale=one", "1 for each group"}, {"scale=raw_byte", "the storage of the scales read as bytes: group i takes byte i as a whole number"}, {"scale=quarter", "group g of a row takes the scale of group g / 4, rounded down"}, {"scale=neighbour", "the next group's in storage; the last keeps its own"}, {"scale=unquantised", "a quantised cache holds its keys as they were written"}},
-          .look_alikes = {{"F03", "row 0, or one row alone: wrong under F17, right under F03"}, {"F24", "a step of several tokens on the same packed weights: wrong under F17, right under F24"}, {"F06", "the slot behind the one that is wrong: F17 moves nothing, so a slot that holds no token's values is F06's"}},
-          .plant_model = "llama --size small --bits 4"};
+  return {
+      .id = "F17",
+      .ops = {Op::linear, Op::expert_linear, Op::cache_write},
+      .title = "quantised values are read with other scales than their own, or keys are not quantised",
+      .mechanism =
+          "each group's scale is 1 (one), a byte of the scales' storage (raw_byte), that of a quarter of its index (quarter) or the next "
+          "group's (neighbour); or a quantised cache holds its keys as they were written (unquantised)",
+      .trigger = "a packed weight, or a quantised cache; unquantised: keys only",
+      .public_example = "sglang 20705, mlx 3762",
+      .parameters = {{"scale", {"one", "raw_byte", "quarter", "neighbour", "unquantised"}}},
+      .breaks = breaks,
+      .meanings = {{"scale=one", "1 for each group"},
+                   {"scale=raw_byte", "the storage of the scales read as bytes: group i takes byte i as a whole number"},
+                   {"scale=quarter", "group g of a row takes the scale of group g / 4, rounded down"},
+                   {"scale=neighbour", "the next group's in storage; the last keeps its own"},
+                   {"scale=unquantised", "a quantised cache holds its keys as they were written"}},
+      .look_alikes = {{"F03", "row 0, or one row alone: wrong under F17, right under F03"},
+                      {"F24", "a step of several tokens on the same packed weights: wrong under F17, right under F24"},
+                      {"F06", "the slot behind the one that is wrong: F17 moves nothing, so a slot that holds no token's values is F06's"}},
+      .plant_model = "llama --size small --bits 4"};
 }
 
 }  // namespace culprit::entries

@@ -43,19 +43,30 @@ Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) 
 }  // namespace
 
 FaultEntry f24_matvec_of_packed_weight() {
-  return {.id = "F24",
-          .ops = {Op::linear},
-          .title = "matrix times vector is wrong for one quantised type, matrix times matrix is right",
-          .mechanism =
-              "the path for a single token reads a packed weight of that width without its biases (bias), with scales of 1 (scale), without "
-              "the last group of each row (tail) or with neighbouring codes exchanged (codes)",
-          .trigger = "one token, and a packed weight of that many bits",
-          .public_example = "ik_llama 2214, mlx 3550",
-          .parameters = {{"term", {"bias", "scale", "tail", "codes"}}, {"bits", {"4", "8", "2", "3", "5", "6"}}},
-          .breaks = breaks,
-          .meanings = {{"term=bias", "the groups' biases (minima) are left out"}, {"term=scale", "the scales are taken as 1"}, {"term=tail", "the last group of each row is left out"}, {"term=codes", "the two codes of a byte are exchanged; 4 bits only"}, {"bits=4", "weights of 4 bits"}, {"bits=8", "weights of 8 bits"}, {"bits=2", "weights of 2 bits"}, {"bits=3", "weights of 3 bits"}, {"bits=5", "weights of 5 bits"}, {"bits=6", "weights of 6 bits"}},
-          .look_alikes = {{"F17", "a step of several tokens on the same packed weights: right under F24, wrong under F17"}, {"F03", "one row alone: wrong under F24, right under F03"}},
-          .plant_model = "llama --size small --bits 4"};
+  return {
+      .id = "F24",
+      .ops = {Op::linear},
+      .title = "matrix times vector is wrong for one quantised type, matrix times matrix is right",
+      .mechanism =
+          "the path for a single token reads a packed weight of that width without its biases (bias), with scales of 1 (scale), without "
+          "the last group of each row (tail) or with neighbouring codes exchanged (codes)",
+      .trigger = "one token, and a packed weight of that many bits",
+      .public_example = "ik_llama 2214, mlx 3550",
+      .parameters = {{"term", {"bias", "scale", "tail", "codes"}}, {"bits", {"4", "8", "2", "3", "5", "6"}}},
+      .breaks = breaks,
+      .meanings = {{"term=bias", "the groups' biases (minima) are left out"},
+                   {"term=scale", "the scales are taken as 1"},
+                   {"term=tail", "the last group of each row is left out"},
+                   {"term=codes", "the two codes of a byte are exchanged; 4 bits only"},
+                   {"bits=4", "weights of 4 bits"},
+                   {"bits=8", "weights of 8 bits"},
+                   {"bits=2", "weights of 2 bits"},
+                   {"bits=3", "weights of 3 bits"},
+                   {"bits=5", "weights of 5 bits"},
+                   {"bits=6", "weights of 6 bits"}},
+      .look_alikes = {{"F17", "a step of several tokens on the same packed weights: right under F24, wrong under F17"},
+                      {"F03", "one row alone: wrong under F24, right under F03"}},
+      .plant_model = "llama --size small --bits 4"};
 }
 
 }  // namespace culprit::entries
