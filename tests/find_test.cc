@@ -34,7 +34,14 @@ class Find : public testing::Test {
       random.facts.head_channels = rope.dims = head_channels_;
     }
     const auto folder = dir_.path() / "model";
-    EXPECT_TRUE(write_random_model(folder, random));
+    if (bits_ > 0) {  // an MLX folder; what attention gives has 48 channels, which are no whole groups: that layer stays dense
+      random.facts.hidden = 64;
+      random.facts.mlp_hidden = 96;
+      random.bits = bits_;
+      EXPECT_TRUE(write_random_hf_model(folder, random));
+    } else {
+      EXPECT_TRUE(write_random_model(folder, random));
+    }
     if (twin_tokens_) make_twins(folder / kModelTensorsFile);
     FindOptions options;
     options.engine = engine_;
@@ -72,6 +79,7 @@ class Find : public testing::Test {
     ASSERT_TRUE(write_safetensors(file, tensors));
   }
   bool twin_tokens_ = false;
+  int bits_ = 0;           // of the weights; 0: dense
   int head_channels_ = 0;  // of layers that slide, where some do; 0: the architecture's
   std::string_view architecture_ = "llama";
   std::string_view cache_ = "concat";
@@ -133,6 +141,91 @@ INSTANTIATE_TEST_SUITE_P(
           name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
       return name;
     });
+
+/// Faults of packed weights. Each is told from those that look alike: rows > 0 wrong (F03), one token wrong (F24), all wrong (F17).
+class PackedWeights : public Find, public testing::WithParamInterface<Planted> {};
+
+TEST_P(PackedWeights, FaultIsLocatedExplainedAndProved) {
+  const auto& planted = GetParam();
+  bits_ = 4;
+  const auto verdict = find_with({planted.fault}, planted.dtype);
+  ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+  const auto& defect = verdict.defects[0];
+  EXPECT_EQ(defect.op, planted.op);
+  EXPECT_EQ(defect.fault, planted.fault);
+  EXPECT_NE(defect.condition.find(planted.condition), std::string::npos) << defect.condition;
+  EXPECT_EQ(std::ranges::count_if(defect.predictions, &PredictionScore::complete), 1) << to_text(verdict);
+  EXPECT_TRUE(defect.sufficient && defect.necessary) << to_text(verdict);
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+}
+
+INSTANTIATE_TEST_SUITE_P(Catalogue, PackedWeights,
+                         testing::Values(Planted{"F24:bits=4,term=bias", "linear", {}, "L = 1 and variant quantized"},
+                                         Planted{"F24:bits=4,term=scale", "linear", {}, "L = 1 and variant quantized"},
+                                         Planted{"F24:bits=4,term=tail", "linear", {}, "L = 1 and variant quantized"},
+                                         Planted{"F24:bits=4,term=codes", "linear", {}, "L = 1 and variant quantized", DType::bf16},
+                                         Planted{"F03:beyond=zero,planes=scales", "linear", {}, "row > 0"},
+                                         Planted{"F03:beyond=last,planes=both", "linear", {}, "row > 0"},
+                                         Planted{"F03:beyond=first,planes=scales", "linear", {}, "row > 0", DType::bf16},
+                                         Planted{"F17:scale=one", "linear", {}, "variant quantized"},
+                                         Planted{"F17:scale=raw_byte", "linear", {}, "variant quantized"},
+                                         Planted{"F17:scale=quarter", "linear", {}, "variant quantized"},
+                                         Planted{"F17:scale=neighbour", "linear", {}, "variant quantized", DType::bf16}),
+                         [](const auto& planted) {
+                           auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
+                           std::ranges::replace_if(
+                               name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+                           return name;
+                         });
+
+TEST_F(Find, QuantisedCachesThatAreMisreadOrNeverQuantisedAreProved) {
+  head_channels_ = 32;
+  struct Case {
+    const char* fault;
+    std::vector<std::string> taps;
+  };
+  for (const auto& [fault, taps] :
+       {Case{"F17:scale=unquantised", {"k_cache"}}, Case{"F17:scale=one", kCaches}, Case{"F17:scale=neighbour", kCaches}}) {
+    const auto verdict = find_with({fault});
+    ASSERT_EQ(verdict.defects.size(), 1u) << fault << to_text(verdict);
+    const auto& defect = verdict.defects[0];
+    EXPECT_EQ(defect.op, "cache_write");
+    EXPECT_EQ(defect.fault, fault);
+    EXPECT_EQ(defect.taps, taps);
+    EXPECT_EQ(std::ranges::count_if(defect.predictions, &PredictionScore::complete), 1) << to_text(verdict);
+    EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  }
+}
+
+TEST_F(Find, ExpertsOnMisreadScalesAreProved) {
+  architecture_ = "qwen3_moe";
+  bits_ = 4;
+  const auto verdict = find_with({"F17:scale=one"});
+  ASSERT_EQ(verdict.defects.size(), 2u) << to_text(verdict);
+  for (const auto& defect : verdict.defects) EXPECT_EQ(defect.fault, "F17:scale=one") << to_text(verdict);
+  EXPECT_TRUE(std::ranges::any_of(verdict.defects, [](const Defect& defect) { return defect.op == "expert_linear"; }));
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+}
+
+TEST_F(Find, RaisesNothingWithPackedWeights) {
+  for (const int bits : {4, 8})
+    for (const auto dtype : {DType::f32, DType::bf16}) {
+      bits_ = bits;
+      const auto verdict = find_with({}, dtype);
+      EXPECT_EQ(verdict.status, Status::no_divergence) << to_text(verdict);
+      for (const auto* name : {"quantized = dequantized matmul", "quantized = dequantized matmul, two rows"}) {
+        const auto relation = std::ranges::find(verdict.relations, name, &RelationOutcome::name);
+        ASSERT_NE(relation, verdict.relations.end()) << name;
+        EXPECT_EQ(relation->refused, "");
+      }
+    }
+}
+
+TEST_F(Find, AFaultOfAnotherWidthChangesNothing) {
+  bits_ = 8;
+  const auto verdict = find_with({"F24:bits=4,term=bias"});
+  EXPECT_EQ(verdict.status, Status::inconclusive) << to_text(verdict);
+}
 
 TEST_F(Find, ContentThatCannotDifferIsSettledWithPartialRotation) {
   // Rotating fewer channels than a head has copies the input first.

@@ -369,7 +369,9 @@ class Runner {
     call.context.at = at;
     call.context.cache_spec = cache_;
     if (!node.weight.empty()) {
-      CULPRIT_TRY(call.context.weight, weights_.as_used(node.weight, variant_of(node, step) == kQuantized));
+      const bool is_packed = variant_of(node, step) == kQuantized;
+      CULPRIT_TRY(call.context.weight, weights_.as_used(node.weight, is_packed));
+      if (is_packed) call.packed = std::make_shared<const Weight>(rounded_scales(weights_.loaded().at(node.weight), weights_.plan().dtype));
     }
     if (!node.bias.empty()) {
       CULPRIT_TRY(call.context.bias, weights_.as_used(node.bias, false));

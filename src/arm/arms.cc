@@ -174,6 +174,9 @@ Arm reversed_sum(const Fixture& f) { return offered(alone_0(f), "linear", "rever
 // One token: packed matmul is slow on some engines (MLX on a CPU: seconds a token), and one shows every weight. Its control is as short.
 Arm one_token(const Fixture& f) { return in_chunks(f, {0}, 1, 1); }
 Arm quantized(const Fixture& f) { return offered(one_token(f), "linear", "quantized"); }
+// A step of two tokens and one of one, in two rows: what is wrong of a single vector and right of several, or wrong of later rows, shows.
+Arm two_rows(const Fixture& f) { return rows_of(f, {0, 1}, kShort - 1); }
+Arm quantized_rows(const Fixture& f) { return offered(two_rows(f), "linear", "quantized"); }
 Arm quantized_experts(const Fixture& f) { return offered(one_token(f), "expert_linear", "quantized"); }
 
 }  // namespace
@@ -225,6 +228,8 @@ std::vector<ArmEntry> arm_entries() {
       {"reversed sum", "row 0 alone, linear layers summed in another order", reversed_sum},
       {"one token", "the first token of row 0 alone", one_token},
       {"quantized", "the first token of row 0 alone, linear layers on the packed weights", quantized},
+      {"two rows", "rows 0 and 1 together: a prefill of two, then a single token", two_rows},
+      {"quantized rows", "the same, linear layers on the packed weights", quantized_rows},
       {"quantized experts", "the first token of row 0 alone, experts on the packed weights", quantized_experts},
   };
 }
@@ -286,6 +291,7 @@ std::vector<Relation> relations() {
       {"composed rms_norm = fused rms_norm", "alone", "composed rms_norm"},
       {"another summation order", "alone", "reversed sum"},
       {"quantized = dequantized matmul", "one token", "quantized"},
+      {"quantized = dequantized matmul, two rows", "two rows", "quantized rows"},
       {"quantized = dequantized experts", "one token", "quantized experts"},
   };
 }

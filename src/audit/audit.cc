@@ -316,7 +316,7 @@ class Auditor {
       return {};
     }
     audit.variant = "quantized";  // a bound of its own, apart from that of values that are only moved
-    const auto expected = quantized_cache_bounds(written, spec, actual.dtype());
+    const auto expected = quantized_cache_bounds(written, spec, actual.dtype(), &actual);
     judge(expected, actual, audit);
     const auto channels = static_cast<std::size_t>(actual.dim(3));
     std::int64_t formless = 0;
@@ -447,6 +447,7 @@ class Auditor {
 }  // namespace
 
 Result<std::optional<QuantizedValues>> UsedWeights::quantized(const std::string& /*canonical*/) { return std::nullopt; }
+Result<std::optional<Weight>> UsedWeights::packed(const std::string& /*canonical*/) { return std::nullopt; }
 
 Judgement AuditReport::worst() const {
   // From the worst on; an audit that tested nothing is not one that found nothing.

@@ -36,6 +36,8 @@ class UsedWeights {
   [[nodiscard]] virtual Result<Tensor> dense(const std::string& canonical) = 0;
   /// None when the checkpoint holds it dense: then every variant of an op uses it so.
   [[nodiscard]] virtual Result<std::optional<QuantizedValues>> quantized(const std::string& canonical);
+  /// The parts of what `quantized` gives the values of: integers, and scales and biases in the dtype of the run. None likewise.
+  [[nodiscard]] virtual Result<std::optional<Weight>> packed(const std::string& canonical);
 };
 
 enum class Judgement { within, precision, corruption, vacuous, not_tested };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "audit/bounds.h"
@@ -18,6 +19,9 @@ struct Forms {
   double bias = 0;       // the edge, or 0 where all values are nearer to 0 than half the least step
   bool one_edge = true;  // no other value can be the bias
   bool has_form = false;
+
+  /// Whether scale and bias are known but for roundings.
+  [[nodiscard]] bool has_levels() const { return one_edge && bias == edge && scale_least == scale_most; }
 };
 
 Forms forms_of(std::span<const double> values, double levels, double inner_unit, double inner_most) {
@@ -45,9 +49,27 @@ Forms forms_of(std::span<const double> values, double levels, double inner_unit,
   return forms;
 }
 
+struct Level {
+  double value = 0;
+  double rounding = 0;  // how far from it the engine's arithmetic may read it
+};
+
+/// The level that is nearest to `seen`; nothing where roundings could lead from a place between two levels to either.
+std::optional<Level> nearest_level(const Forms& forms, double levels, double seen, double u, double eta, double inner) {
+  const double scale = forms.scale_most, away = std::copysign(1.0, -forms.edge);
+  if (!std::isfinite(seen) || !(scale > 0)) return std::nullopt;
+  const double q = std::clamp(std::nearbyint((seen - forms.edge) * away / scale), 0.0, levels);
+  Level level{forms.edge + away * scale * q, 0};
+  const double scale_off = compounded(1, u, inner) * scale + eta;
+  const double before_sum = q * scale_off + u * q * (scale + scale_off) + eta;
+  level.rounding = before_sum + u * (std::abs(level.value) + before_sum) + eta;
+  if (!(2 * level.rounding < scale)) return std::nullopt;
+  return level;
+}
+
 }  // namespace
 
-Bounded quantized_cache_bounds(const CacheHistory::Expected& written, const CacheSpec& spec, DType dtype) {
+Bounded quantized_cache_bounds(const CacheHistory::Expected& written, const CacheSpec& spec, DType dtype, const Tensor* actual) {
   const auto of_dtype = rounding_of(dtype), of_f32 = rounding_of(DType::f32);
   const double u = of_dtype.unit, eta = of_dtype.half_subnormal;
   const double inner = std::min(u, of_f32.unit), inner_most = std::max(of_dtype.largest, of_f32.largest);
@@ -60,6 +82,7 @@ Bounded quantized_cache_bounds(const CacheHistory::Expected& written, const Cach
   auto& values = bounded.value.values;
   bounded.bound.assign(values.size(), 0.0);
   bounded.untested.assign(values.size(), false);
+  const auto seen = actual == nullptr ? std::vector<double>() : actual->values();
   for (std::size_t begin = 0; begin < values.size(); begin += group) {
     const auto forms = forms_of(std::span(values).subspan(begin, group), levels, inner, inner_most);
     const bool tested = forms.has_form && written.known[begin / channels];
@@ -75,7 +98,15 @@ Bounded quantized_cache_bounds(const CacheHistory::Expected& written, const Cach
       const double product = q * (forms.scale_most + scale_off);
       const double before_sum = level + q * scale_off + u * product + eta;
       bounded.bound[i] = before_sum + u * (std::abs(values[i]) + before_sum) + eta;
-      if (product * (1 + u) < threshold) continue;
+      if (product * (1 + u) < threshold) {
+        if (seen.empty() || !forms.has_levels()) continue;
+        const auto level_near = nearest_level(forms, levels, seen[i], u, eta, inner);
+        if (level_near && std::abs(level_near->value - values[i]) <= bounded.bound[i]) {
+          values[i] = level_near->value;
+          bounded.bound[i] = level_near->rounding;
+        }
+        continue;
+      }
       bounded.bound[i] = std::numeric_limits<double>::infinity();
       values[i] = std::copysign(values[i], -forms.edge);  // the sign of the product, and of its overflow
     }

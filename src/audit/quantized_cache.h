@@ -19,6 +19,11 @@ namespace culprit {
 ///   * q roundings of the scale to the dtype, after one to f32. The bias is the edge, which the dtype holds, or 0: no rounding;
 ///   * the rounding of the product scale q, and of its sum with the bias, to the dtype: engines dequantise with two ops.
 /// q is at most one above d / scale. Where the product may overflow the dtype, the bound is infinite.
-[[nodiscard]] Bounded quantized_cache_bounds(const CacheHistory::Expected& written, const CacheSpec& spec, DType dtype);
+///
+/// With `actual`, what attention read: an element whose scale is certain and whose roundings alone (the last two lines) are less than half a
+/// scale is judged by them, around the level scale q + bias that is nearest to what was read, if that level is within the bound above. So
+/// values between two levels, such as were never quantised, are outside of their bound. Elsewhere all stays as it is.
+[[nodiscard]] Bounded quantized_cache_bounds(const CacheHistory::Expected& written, const CacheSpec& spec, DType dtype,
+                                             const Tensor* actual = nullptr);
 
 }  // namespace culprit

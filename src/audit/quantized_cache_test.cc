@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <utility>
 
 #include "audit/judge.h"
 #include "decode/affine_groups.h"
@@ -68,10 +69,12 @@ Tensor tensor_of(DType dtype, const std::function<double(std::size_t)>& value) {
   return Tensor::from_values(dtype, {1, kHeads, kSlots, kChannels}, values);
 }
 
-OpAudit judged(const Tensor& written, const CacheSpec& spec, const Tensor& read) {
+/// By the level that is nearest to what was read, as the auditor does it, or around what was written.
+enum class By { level, written };
+OpAudit judged(const Tensor& written, const CacheSpec& spec, const Tensor& read, By by = By::level) {
   const CacheHistory::Expected expected{written, std::vector<bool>(static_cast<std::size_t>(kHeads * kSlots), true)};
   OpAudit audit;
-  judge(quantized_cache_bounds(expected, spec, written.dtype()), read, audit);
+  judge(quantized_cache_bounds(expected, spec, written.dtype(), by == By::level ? &read : nullptr), read, audit);
   return audit;
 }
 
@@ -121,7 +124,9 @@ TEST_P(Form, LegalArithmeticIsWithin) {
                                 << ", got " << engine.actual << " within " << engine.bound;
       EXPECT_EQ(engine.precision, 0);
       if (kind == 0) {
-        EXPECT_GT(engine.ratio_max, spec().bits == 8 && dtype() == DType::bf16 ? 0.25 : 0.5) << "a bound that nothing comes near";
+        const auto around_written = judged(written, spec(), read_in_f32(written, spec()), By::written);
+        EXPECT_EQ(around_written.over, 0);
+        EXPECT_GT(around_written.ratio_max, spec().bits == 8 && dtype() == DType::bf16 ? 0.25 : 0.5) << "a bound that nothing comes near";
         EXPECT_EQ(spec().bits > 2 ? engine.vacuous : 0, 0);  // half of a third of the range is as much as a value
       }
     }
@@ -227,6 +232,28 @@ TEST(AffineGroups, KeepTheEdgeAndZero) {
   EXPECT_EQ(groups.biases.values(), std::vector<double>{11});
   EXPECT_EQ(groups.packed.values()[0], 0x89abcdef) << "the first channel in the lowest bits";
   EXPECT_EQ(dequantise_groups(groups, spec).values(), values);
+}
+
+TEST(NeverQuantised, IsOutsideWhereLevelsLieFurtherApartThanRoundingsReach) {
+  std::mt19937 random(5);
+  const auto normal = [&](std::size_t) { return std::normal_distribution(0.0, 1.0)(random); };
+  for (const auto& [dtype, bits] : {std::pair{DType::f32, 8}, {DType::f32, 4}, {DType::f16, 4}, {DType::bf16, 4}, {DType::bf16, 2}}) {
+    const auto spec = spec_of(bits, 32);
+    const auto written = tensor_of(dtype, normal);
+    const auto raw = judged(written, spec, written);
+    // Edges lie on a level, and a value may lie on one by chance; in 16 bits roundings cover much of what is between two.
+    EXPECT_GT(raw.over, written.count() / 2) << name_of(dtype) << " " << bits;
+    EXPECT_EQ(raw.judgement, Judgement::corruption);
+  }
+  // One level more or less in one element is as far off as ever, and one element between two levels is enough.
+  const auto spec = spec_of(4, 32);
+  const auto written = tensor_of(DType::f32, normal);
+  auto read = dequantise_groups(quantise_groups(written, spec), spec);
+  EXPECT_EQ(judged(written, spec, read).over, 0);
+  std::int64_t channel = 0;
+  while (read.at({0, 1, 2, channel}) == written.at({0, 1, 2, channel})) ++channel;
+  read.set({0, 1, 2, channel}, written.at({0, 1, 2, channel}));
+  EXPECT_EQ(judged(written, spec, read).over, 1);
 }
 
 }  // namespace

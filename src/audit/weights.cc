@@ -28,6 +28,14 @@ Result<std::optional<QuantizedValues>> ModelWeights::quantized(const std::string
   return quantized_values(weight, dtype_);
 }
 
+Result<std::optional<Weight>> ModelWeights::packed(const std::string& canonical) {
+  CULPRIT_TRY(auto weight, model_.weight(canonical, fault_));
+  if (!weight.quantized()) return std::nullopt;
+  weight.scales = weight.scales.cast(dtype_);
+  weight.biases = weight.biases.cast(dtype_);
+  return weight;
+}
+
 QuantizedValues quantized_values(const Weight& weight, DType dtype) {
   assert(weight.quantized());
   const auto shape = weight.shape();

@@ -19,6 +19,7 @@ class ModelWeights : public UsedWeights {
 
   [[nodiscard]] Result<Tensor> dense(const std::string& canonical) override;
   [[nodiscard]] Result<std::optional<QuantizedValues>> quantized(const std::string& canonical) override;
+  [[nodiscard]] Result<std::optional<Weight>> packed(const std::string& canonical) override;
 
  private:
   const Model& model_;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/context.h"
+#include "cli/fault_page.h"
 #include "cli/help_text.h"
 #include "cli/verbs.h"
 
@@ -13,8 +14,10 @@ Result<int> docs(Context& context, const Arguments& arguments) {
     context.out(verbs_page(verbs()));
   } else if (page == "errors") {
     context.out(errors_page());
+  } else if (page == "faults") {
+    context.out(faults_page());
   } else {
-    return fail("usage", fmt::format("there is no page '{}'; there are verbs, errors", page));
+    return fail("usage", fmt::format("there is no page '{}'; there are verbs, errors, faults", page));
   }
   return 0;
 }

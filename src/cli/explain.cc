@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include "base/error_ids.h"
 #include "base/text.h"
 #include "cli/context.h"
+#include "cli/fault_page.h"
 #include "cli/plan_options.h"
 #include "cli/verbs.h"
 #include "fault/fault.h"
@@ -23,22 +23,11 @@ std::string about(const ErrorId& error) {
   return fmt::format("{}: an error. {}. Exit code {}.\n", error.id, error.description, error.exit_code);
 }
 
-std::string about(const FaultEntry& fault) {
-  std::vector<std::string_view> ops;
-  for (const auto op : fault.ops) ops.push_back(name_of(op));
-  auto text = fmt::format("{}: a fault of {}: {}\n\nmechanism  {}\ntrigger    {}\nseen in    {}\n", fault.id, fmt::join(ops, ", "),
-                          fault.title, fault.mechanism, fault.trigger, fault.public_example);
-  for (const auto& [name, values] : fault.parameters) text += fmt::format("parameter  {}: {}\n", name, fmt::join(values, ", "));
-  return text;
-}
+std::string about(const FaultEntry& fault) { return fault_section(fault); }
 
 std::string about(const ArmEntry& arm) { return fmt::format("{}: an arm of find: {}\n", arm.name, arm.what); }
 
-std::string about(const KnownDefect& defect) {
-  const auto releases = defect.first.empty() ? fmt::format("up to {}", defect.last) : fmt::format("{} to {}", defect.first, defect.last);
-  return fmt::format("{}: a known upstream defect of {} in {}, {}; mended in {}\n\n{}\n", defect.reference, defect.op, defect.engine,
-                     releases, defect.fixed_in, defect.summary);
-}
+std::string about(const KnownDefect& defect) { return known_defect_text(defect); }
 
 /// "cache=padded,variant sdpa=composed"
 Result<std::map<std::string, std::string>> wanted_factors(const std::string& text) {

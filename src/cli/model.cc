@@ -68,8 +68,11 @@ Result<int> make(Context& context, const Arguments& arguments) {
   if (size != "tiny" && size != "small" && size != "wide")
     return fail("option-value", fmt::format("--size: expected tiny, small or wide, got {}", size));
   CULPRIT_TRY(const auto seed, arguments.integer("seed", 1, 0, INT64_MAX));
+  CULPRIT_TRY(const auto bits, arguments.integer("bits", 0, 0, 8));
+  if (bits != 0 && bits != 2 && bits != 4 && bits != 8)
+    return fail("option-value", fmt::format("--bits: expected 2, 4 or 8, got {}", bits));
   const std::filesystem::path folder = arguments.value_or("out", "");
-  RandomModel random{architecture->tiny(), static_cast<std::uint64_t>(seed)};
+  RandomModel random{architecture->tiny(), static_cast<std::uint64_t>(seed), static_cast<int>(bits)};
   if (size != "tiny") random.facts = small_facts(random.facts);
   if (size == "wide") widen_heads(random.facts);
   CULPRIT_CHECK(write_random_hf_model(folder, random));
@@ -208,7 +211,11 @@ const Verb kModelMake = {
                 {.name = "size",
                  .placeholder = "SIZE",
                  .help = "tiny (default), small, or wide: small with heads of a multiple of 32 channels"},
-                {.name = "seed", .placeholder = "N", .help = "of the weights; 1 by default"}},
+                {.name = "seed", .placeholder = "N", .help = "of the weights; 1 by default"},
+                {.name = "bits",
+                 .placeholder = "N",
+                 .help = "2, 4 or 8: linear layers whose rows are whole groups of 32 are quantised as in an MLX folder; all are dense by "
+                         "default"}},
     .positionals = {{.name = "ARCH"}},
     .run = make};
 const Verb kModelInfo = {.name = "model info",

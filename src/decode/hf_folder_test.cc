@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/file.h"
 #include "base/test_dir.h"
 #include "decode/architecture.h"
@@ -453,6 +455,43 @@ TEST(HfQwen35, NamesAShareOfAHeadThatIsNone) {
       EXPECT_EQ(facts.error().id, "model-unsupported");
       EXPECT_NE(facts.error().message.find("partial_rotary_factor"), std::string::npos) << to_string(facts.error());
     }
+}
+
+TEST_P(HfFolder, ARandomModelIsQuantisedWhereRowsAreWholeGroups) {
+  auto facts = GetParam()->tiny();
+  facts.hidden = 64;
+  write(facts);
+  const auto dense = Model::open(folder());
+  ASSERT_TRUE(dense) << to_string(dense.error());
+  for (const int bits : {2, 4, 8}) {
+    ASSERT_TRUE(write_random_hf_model(dir_ / "packed", {facts, 3, bits}));
+    const auto packed = Model::open(dir_ / "packed");
+    ASSERT_TRUE(packed) << to_string(packed.error());
+    int quantised = 0;
+    for (const auto& name : packed->weight_names()) {
+      const auto weight = packed->weight(name).value();
+      if (!weight.quantized()) {
+        EXPECT_EQ(weight.hash_f32(), dense->weight(name)->hash_f32()) << name;
+        continue;
+      }
+      ++quantised;
+      EXPECT_EQ(weight.bits, bits);
+      const auto scales = weight.scales.values(), right = dense->weight(name)->to_f32().values(), read = weight.to_f32().values();
+      for (std::size_t i = 0; i < read.size();
+           ++i)  // a group's far end may be a whole step off, and 255 roundings of f32 are less than 2^-15
+        ASSERT_LE(std::abs(read[i] - right[i]), (1 + 0x1p-15) * std::abs(scales[i / static_cast<std::size_t>(weight.group)]))
+            << name << " " << i;
+    }
+    EXPECT_GT(quantised, 0);
+  }
+}
+
+TEST(RandomModel, WithoutWholeGroupsIsRefused) {
+  const TestDir dir;
+  const auto made = write_random_hf_model(dir / "m", {tiny_llama_facts(), 1, 4});
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().id, "model-unsupported");
+  EXPECT_FALSE(std::filesystem::exists(dir / "m"));
 }
 
 }  // namespace

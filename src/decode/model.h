@@ -51,7 +51,9 @@ class Model {
 struct RandomModel {
   Facts facts;
   std::uint64_t seed = 1;
+  int bits = 0;  // of a Hugging Face folder's linear weights, 2, 4 or 8, as MLX quantises them; 0: all are dense
 };
+inline constexpr int kRandomModelGroup = 32;
 /// Hidden 48, 3 layers, 6 heads, 3 kv heads (not powers of two), head 8, mlp 80, vocab 97.
 [[nodiscard]] Facts tiny_llama_facts();
 /// The facts of a tiny model at a size that takes seconds: hidden 256, 6 layers, 8 heads, 4 kv heads, head 4 times as wide, mlp 688, vocab
@@ -59,7 +61,9 @@ struct RandomModel {
 [[nodiscard]] Facts small_facts(Facts tiny);
 /// Writes a folder that Model::open reads, with any facts. Error ids: file-write.
 [[nodiscard]] Result<void> write_random_model(const std::filesystem::path& folder, const RandomModel& spec);
-/// The same weights as a Hugging Face folder, which mlx_lm and transformers load too. Its rope pairs halves. Error ids: file-write.
+/// The same weights as a Hugging Face folder, which mlx_lm and transformers load too. Its rope pairs halves. With `bits`, the weights of
+/// linear layers and experts whose rows are whole groups of kRandomModelGroup are quantised (decode/affine_groups.h), the others stay dense. Error ids:
+/// file-write; model-unsupported when no weight can be quantised.
 [[nodiscard]] Result<void> write_random_hf_model(const std::filesystem::path& folder, const RandomModel& spec);
 
 }  // namespace culprit

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <set>
 #include <system_error>
 #include <vector>
 
 #include "base/file.h"
+#include "decode/affine_groups.h"
 #include "decode/architecture.h"
 #include "decode/hf_folder.h"
 #include "decode/model.h"
@@ -151,6 +153,32 @@ void add_hf_tensors(const WeightSpec& weight, Tensor tensor, Tensors& tensors) {
         found->second.mutable_bytes().begin() +
             static_cast<std::ptrdiff_t>((expert * static_cast<std::size_t>(weight.parts) + static_cast<std::size_t>(weight.part)) * block));
 }
+
+/// Canonical names of the weights that `spec` wants quantised: of linear layers, and of experts where MLX has one tensor for all.
+std::set<std::string> quantised_weights(const Graph& graph, const RandomModel& spec) {
+  std::set<std::string> names;
+  if (spec.bits == 0) return names;
+  std::set<std::string> linear, expert;
+  for (const auto& node : graph.nodes()) {
+    if (node.op == Op::linear) linear.insert(node.weight);
+    if (node.op == Op::expert_linear) expert.insert(node.weight);
+  }
+  for (const auto& weight : model_weights(graph)) {
+    const bool is_linear = linear.contains(weight.canonical) && weight.shape.size() == 2 && weight.parts == 1 && weight.hf_shape.empty();
+    const bool is_expert = expert.contains(weight.canonical) && !weight.mlx.empty();
+    if ((is_linear || is_expert) && weight.shape.back() % kRandomModelGroup == 0) names.insert(weight.canonical);
+  }
+  return names;
+}
+
+void add_quantised_tensors(const WeightSpec& weight, const Tensor& values, int bits, Tensors& tensors) {
+  auto groups = quantise_groups(values, {.kind = CacheKind::quantized, .bits = bits, .group = kRandomModelGroup});
+  const auto& name = weight.shape.size() == 3 ? weight.mlx : weight.hf;
+  const auto parts = quantized_parts(name);
+  tensors.emplace_back(name, std::move(groups.packed));
+  tensors.emplace_back(parts[0], std::move(groups.scales));
+  tensors.emplace_back(parts[1], std::move(groups.biases));
+}
 }  // namespace
 
 // The facts last: a folder is a model only once they are there.
@@ -163,11 +191,24 @@ Result<void> write_random_model(const std::filesystem::path& folder, const Rando
 }
 
 Result<void> write_random_hf_model(const std::filesystem::path& folder, const RandomModel& spec) {
+  const Graph graph(spec.facts);
+  const auto packed = quantised_weights(graph, spec);
+  if (spec.bits != 0 && packed.empty())
+    return fail("model-unsupported",
+                fmt::format("no linear layer of it has rows of whole groups of {}, so none can be quantised to {} bits", kRandomModelGroup,
+                            spec.bits));
   CULPRIT_CHECK(make_folder(folder));
   Tensors tensors;
-  for (const auto& weight : model_weights(Graph(spec.facts))) add_hf_tensors(weight, weight_of(weight, spec), tensors);
+  for (const auto& weight : model_weights(graph)) {
+    if (packed.contains(weight.canonical))
+      add_quantised_tensors(weight, weight_of(weight, spec), spec.bits, tensors);
+    else
+      add_hf_tensors(weight, weight_of(weight, spec), tensors);
+  }
   CULPRIT_CHECK(write_safetensors(folder / kHfTensorsFile, tensors, {{"format", "pt"}}));
-  return write_file_whole(folder / kHfConfigFile, find_architecture(spec.facts.architecture)->write_hf(spec.facts).dump(2) + "\n");
+  auto config = find_architecture(spec.facts.architecture)->write_hf(spec.facts);
+  if (spec.bits != 0) config["quantization"] = {{"group_size", kRandomModelGroup}, {"bits", spec.bits}};
+  return write_file_whole(folder / kHfConfigFile, config.dump(2) + "\n");
 }
 
 }  // namespace culprit

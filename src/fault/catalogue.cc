@@ -15,6 +15,7 @@ std::span<const FaultEntry> fault_catalogue() {
   static const std::array kEntries = {
       entries::f01_rope_single_token_grid(),
       entries::f02_view_read_as_dense(),
+      entries::f03_scales_shifted_by_row(),
       entries::f04_batch_zero_for_all(),
       entries::f05_query_position_advanced(),
       entries::f06_write_slot_late(),
@@ -23,9 +24,11 @@ std::span<const FaultEntry> fault_catalogue() {
       entries::f09_rotary_table(),
       entries::f11_window(),
       entries::f12_causal_mask(),
+      entries::f17_scale_misread(),
       entries::f19_block_table_of_another_step(),
       entries::f22_kv_heads_tiled(),
       entries::f23_draft_stays(),
+      entries::f24_matvec_of_packed_weight(),
   };
   return kEntries;
 }

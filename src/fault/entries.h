@@ -6,6 +6,7 @@ namespace culprit::entries {
 
 FaultEntry f01_rope_single_token_grid();
 FaultEntry f02_view_read_as_dense();
+FaultEntry f03_scales_shifted_by_row();
 FaultEntry f04_batch_zero_for_all();
 FaultEntry f05_query_position_advanced();
 FaultEntry f06_write_slot_late();
@@ -14,9 +15,11 @@ FaultEntry f08_decode_position_reset();
 FaultEntry f09_rotary_table();
 FaultEntry f11_window();
 FaultEntry f12_causal_mask();
+FaultEntry f17_scale_misread();
 FaultEntry f19_block_table_of_another_step();
 FaultEntry f22_kv_heads_tiled();
 FaultEntry f23_draft_stays();
+FaultEntry f24_matvec_of_packed_weight();
 
 // Pieces that entries share.
 

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "decode/graph.h"
 #include "decode/node_eval.h"
+#include "format/weight.h"
 #include "tensor/tensor.h"
 
 namespace culprit {
@@ -36,6 +37,9 @@ struct OpCall {
   std::shared_ptr<const Node> owned_node;  // what `node` points to where a fault altered it; else empty
   std::vector<Tensor> inputs;              // as the engine had them, with their layouts
   NodeContext context;
+  // The node's weight where the op took it packed, with scales and biases in the dtype of the run; context.weight is then what it means, in
+  // f32. Empty: the op took a dense weight, and no fault of packed ones can break it.
+  std::shared_ptr<const Weight> packed;
   Tensor result;    // what the right op returns, in the dtype of the run
   Tensor previous;  // the same tap's output one step before, of any shape: what the memory held; empty: zeros
   DType dtype = DType::f32;
@@ -44,12 +48,14 @@ struct OpCall {
   bool rows_changed = false;    // rows joined or left: the batch is not that of the step before
 };
 
-/// What a broken op did, in one of two forms. `altered`: it computed the right formula from other inputs, positions or slots; its output
-/// is then evaluate_node of that call, and legal arithmetic around it is bounded as for any call. `output`: it wrote exactly these values
-/// (copies, stale memory, arithmetic whose every rounding is modelled).
+/// What a broken op did, in one of three forms. `altered`: it computed the right formula from other inputs, weights, positions or slots; its
+/// output is then evaluate_node of that call, and legal arithmetic around it is bounded as for any call. `altered_rows`: the same with a
+/// call for each row of the batch, whose outputs lie behind each other. `output` alone: it wrote exactly these values (copies, stale memory,
+/// arithmetic whose every rounding is modelled).
 struct Broken {
   std::optional<OpCall> altered;
-  Tensor output;  // set in both forms, in the dtype of the run
+  Tensor output;  // set in all forms, in the dtype of the run
+  std::vector<OpCall> altered_rows = {};
 };
 
 struct FaultEntry {
@@ -62,6 +68,12 @@ struct FaultEntry {
   std::vector<std::pair<std::string, std::vector<std::string>>> parameters;  // allowed values; the first is the default
   /// What the broken op does in place of call.result, or nothing when the trigger is not met or nothing would change.
   Result<std::optional<Broken>> (*breaks)(const FaultSpec&, const OpCall&);
+
+  // For its page, `culprit docs faults`.
+  std::vector<std::pair<std::string_view, std::string_view>> meanings = {};     // "content=zero" -> "the rest of the output is zeros"
+  std::vector<std::pair<std::string_view, std::string_view>> look_alikes = {};  // id -> the measurement that decides between the two
+  std::string_view plant_model = "llama";  // arguments of `culprit model make` for a model in which it shows
+  std::string_view plant_options = "";     // of `culprit find`, besides engine and fault
 
   [[nodiscard]] bool can_break(Op op) const;
 };

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "decode/model.h"
+#include "fault/packed_call.h"
 
 namespace culprit {
 namespace {
@@ -310,6 +313,239 @@ TEST(F23, IsNotARowThatLeft) {
   EXPECT_TRUE(*apply("F23", cache.call));
   cache.call.rows_changed = true;
   EXPECT_FALSE(*apply("F23", cache.call));
+}
+
+// A linear op [row, token, 64] -> [row, token, 3] on a packed weight in groups of 32, with no two scales or biases alike.
+struct PackedCall {
+  Facts f = facts();
+  Node node{.op = Op::linear, .output = "layers.0.q", .inputs = {"layers.0.attn_norm"}, .weight = "w.layers.0.q", .layer = 0};
+  OpCall call;
+  PackedCall(std::int64_t rows, std::int64_t tokens, int bits = 4, DType dtype = DType::f32) {
+    const std::int64_t out = 3, in = 64, group = 32;
+    Weight weight;
+    weight.bits = bits;
+    weight.group = static_cast<int>(group);
+    std::vector<double> words, scales, biases, x;
+    for (std::int64_t i = 0; i < out * in * bits / 32; ++i) words.push_back(static_cast<double>((i + 1) * 2654435761 % 4294967296));
+    for (std::int64_t i = 0; i < out * in / group; ++i) {
+      scales.push_back(0.25 * static_cast<double>(i + 2));
+      biases.push_back(-1.5 * static_cast<double>(i + 1));
+    }
+    for (std::int64_t i = 0; i < rows * tokens * in; ++i) x.push_back(static_cast<double>(i * 7 % 11) - 5);
+    weight.packed = Tensor::from_values(DType::u32, {out, in * bits / 32}, words);
+    weight.scales = Tensor::from_values(dtype, {out, in / group}, scales);
+    weight.biases = Tensor::from_values(dtype, {out, in / group}, biases);
+    call.node = &node;
+    call.dtype = dtype;
+    call.context.facts = &f;
+    call.context.dtype = dtype;
+    call.inputs = {Tensor::from_values(dtype, {rows, tokens, in}, x)};
+    call = with_packed(std::move(call), std::move(weight));
+    call.result = product_with(*call.packed);
+  }
+  Tensor product_with(const Weight& weight) const {
+    auto context = call.context;
+    context.weight = weight.to_f32();
+    return to_tensor(*evaluate_node(node, {to_array(call.inputs[0])}, context), call.dtype);
+  }
+};
+
+TEST(PackedFaults, SayNothingOfADenseWeight) {
+  PackedCall two(2, 1);
+  two.call.packed = nullptr;
+  for (const char* fault : {"F03", "F17:scale=one", "F17:scale=neighbour", "F24:term=bias", "F24:term=codes"})
+    EXPECT_FALSE(*apply(fault, two.call)) << fault;
+}
+
+TEST(F24, BreaksOnlyStepsOfOneTokenOnWeightsOfItsWidth) {
+  const PackedCall one(2, 1);
+  auto weight = *one.call.packed;
+  weight.biases = Tensor::zeros(DType::f32, weight.biases.shape());
+  EXPECT_EQ((*apply("F24:term=bias", one.call))->values(), one.product_with(weight).values());
+  EXPECT_FALSE(*apply("F24:term=bias", PackedCall(2, 2).call)) << "several tokens";
+  EXPECT_FALSE(*apply("F24:term=bias,bits=8", one.call));
+  EXPECT_TRUE(*apply("F24:term=bias,bits=8", PackedCall(1, 1, 8).call));
+  EXPECT_FALSE(*apply("F24:term=bias", PackedCall(1, 1, 8).call)) << "4 bits are its default";
+}
+
+TEST(F24, LeavesTheTailOutOrExchangesCodes) {
+  PackedCall one(1, 1);
+  auto values = one.call.inputs[0].values();
+  std::fill(values.begin() + 32, values.end(), 0.0);  // of the last group
+  const auto tail = (*apply("F24:term=tail", one.call))->values();
+  PackedCall short_input(1, 1);
+  short_input.call.inputs[0] = Tensor::from_values(DType::f32, {1, 1, 64}, values);
+  EXPECT_EQ(tail, short_input.product_with(*one.call.packed).values());
+
+  // Channels in the order 1, 0, 3, 2, .. meet the codes that are exchanged.
+  auto exchanged = one.call.inputs[0].values();
+  for (std::size_t i = 0; i < exchanged.size(); i += 2) std::swap(exchanged[i], exchanged[i + 1]);
+  PackedCall other_order(1, 1);
+  other_order.call.inputs[0] = Tensor::from_values(DType::f32, {1, 1, 64}, exchanged);
+  EXPECT_EQ((*apply("F24:term=codes", one.call))->values(), other_order.product_with(*one.call.packed).values());
+  EXPECT_FALSE(*apply("F24:term=codes,bits=8", PackedCall(1, 1, 8).call)) << "a byte holds one code";
+}
+
+TEST(F03, ShiftsTheScalesOfLaterRows) {
+  const PackedCall three(3, 2);
+  const auto shifted = [&](std::int64_t rows, double beyond_0, double beyond_1) {
+    auto weight = *three.call.packed;
+    auto scales = weight.scales.values();
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+      const auto from = i + static_cast<std::size_t>(2 * rows);
+      scales[i] = from < scales.size() ? weight.scales.values()[from] : (i % 2 == 0 ? beyond_0 : beyond_1);
+    }
+    weight.scales = Tensor::from_values(DType::f32, weight.scales.shape(), scales);
+    return three.product_with(weight);
+  };
+  const auto row = [](const Tensor& x, std::int64_t index) { return x.sliced(0, index, index + 1).values(); };
+  const auto zero = **apply("F03:beyond=zero", three.call);
+  EXPECT_EQ(row(zero, 0), row(three.call.result, 0));
+  EXPECT_EQ(row(zero, 1), row(shifted(1, 0, 0), 1));
+  EXPECT_EQ(row(zero, 2), row(shifted(2, 0, 0), 2));
+  const auto last = **apply("F03:beyond=last", three.call);
+  EXPECT_EQ(row(last, 2), row(shifted(2, 1.5, 1.75), 2)) << "the last channel's two scales";
+  EXPECT_NE((*apply("F03:beyond=first", three.call))->values(), last.values());
+  EXPECT_NE((*apply("F03:planes=both", three.call))->values(), zero.values());
+  EXPECT_FALSE(*apply("F03", PackedCall(1, 2).call)) << "one row";
+}
+
+TEST(F03, ExplainsEachRowByACallOfItsOwn) {
+  const PackedCall two(2, 1);
+  const auto broken = find_fault("F03")->breaks(*FaultSpec::parse("F03"), two.call);
+  ASSERT_TRUE(broken && *broken);
+  ASSERT_EQ((*broken)->altered_rows.size(), 2u);
+  EXPECT_EQ((*broken)->altered_rows[0].packed, two.call.packed);
+  EXPECT_NE((*broken)->altered_rows[1].packed, two.call.packed);
+  EXPECT_EQ((*broken)->altered_rows[1].inputs[0].values(), two.call.inputs[0].sliced(0, 1, 2).values());
+}
+
+TEST(F17, ReadsOtherScales) {
+  const auto scales = Tensor::from_values(DType::bf16, {2, 5}, std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  const auto of = [&](const char* how) { return misread_scales(scales, how).values(); };
+  EXPECT_EQ(of("one"), std::vector<double>(10, 1.0));
+  EXPECT_EQ(of("quarter"), (std::vector<double>{1, 1, 1, 1, 2, 6, 6, 6, 6, 7}));
+  EXPECT_EQ(of("neighbour"), (std::vector<double>{2, 3, 4, 5, 6, 7, 8, 9, 10, 10}));
+  // 1 is 3f80, 2 is 4000, 3 is 4040, 4 is 4080, 5 is 40a0.
+  EXPECT_EQ(of("raw_byte"), (std::vector<double>{0x80, 0x3f, 0, 0x40, 0x40, 0x40, 0x80, 0x40, 0xa0, 0x40}));
+}
+
+TEST(F17, BreaksAnyStepOnAPackedWeight) {
+  for (const std::int64_t tokens : {1, 2}) {
+    const PackedCall call(2, tokens);
+    for (const char* scale : {"one", "raw_byte", "quarter", "neighbour"}) {
+      auto weight = *call.call.packed;
+      weight.scales = misread_scales(weight.scales, scale);
+      const auto out = apply((std::string("F17:scale=") + scale).c_str(), call.call);
+      ASSERT_TRUE(out && *out) << scale;
+      EXPECT_EQ((*out)->values(), call.product_with(weight).values());
+    }
+    EXPECT_FALSE(*apply("F17:scale=unquantised", call.call)) << "of caches";
+  }
+  PackedCall equal(1, 1);
+  auto weight = *equal.call.packed;
+  weight.scales = Tensor::from_values(DType::f32, weight.scales.shape(), std::vector<double>(6, 0.5));
+  equal.call = with_packed(equal.call, weight);
+  equal.call.result = equal.product_with(weight);
+  EXPECT_FALSE(*apply("F17:scale=quarter", equal.call)) << "all scales are equal";
+  EXPECT_FALSE(*apply("F17:scale=neighbour", equal.call));
+}
+
+TEST(F17, ReadsAQuantisedCacheWithOtherScalesOrLeavesKeysAsTheyAre) {
+  Facts f = facts();
+  Node node{.op = Op::cache_write, .output = "layers.0.k_cache", .inputs = {"layers.0.k_rope"}, .weight = "", .layer = 0};
+  OpCall call;
+  call.node = &node;
+  call.context.facts = &f;
+  call.context.dtype = DType::f32;
+  call.context.cache_spec = *CacheSpec::parse("quantized:bits=4,group=32");
+  std::vector<double> old(32, 7.0), written;
+  for (int i = 0; i < 32; ++i) written.push_back(std::sin(i));
+  call.inputs = {Tensor::from_values(DType::f32, {1, 1, 1, 32}, written)};
+  call.context.cache = Tensor::from_values(DType::f32, {1, 1, 1, 32}, old);
+  call.context.at = {{0}, {{1}}, {{0, 1}}};
+  call.result = to_tensor(*evaluate_node(node, {to_array(call.inputs[0])}, call.context), DType::f32);
+  const auto raw = apply("F17:scale=unquantised", call);
+  ASSERT_TRUE(raw && *raw);
+  const auto new_slot = [](const Tensor& x) { return x.sliced(2, 1, 2).values(); };
+  EXPECT_EQ((*raw)->sliced(2, 0, 1).values(), old);
+  EXPECT_EQ(new_slot(**raw), call.inputs[0].values());
+  EXPECT_NE(new_slot(**raw), new_slot(call.result));
+  const auto one = apply("F17:scale=one", call);
+  ASSERT_TRUE(one && *one);
+  EXPECT_NE(new_slot(**one), new_slot(call.result));
+  EXPECT_FALSE(*apply("F17:scale=neighbour", call)) << "there is one group";
+
+  node.output = "layers.0.v_cache";
+  EXPECT_FALSE(*apply("F17:scale=unquantised", call)) << "keys only";
+  EXPECT_TRUE(*apply("F17:scale=one", call));
+  call.context.cache_spec = {};
+  EXPECT_FALSE(*apply("F17:scale=one", call)) << "the cache is not quantised";
+}
+
+std::vector<double> row_of(const Tensor& x, std::int64_t row) { return x.sliced(0, row, row + 1).values(); }
+
+TEST(LookAlikes, AMatvecWithoutScalesIsToldFromNoScalesByAStepOfTwoTokens) {
+  const PackedCall one(2, 1), two(2, 2);
+  EXPECT_EQ((*apply("F24:term=scale", one.call))->values(), (*apply("F17:scale=one", one.call))->values());
+  EXPECT_FALSE(*apply("F24:term=scale", two.call));
+  EXPECT_TRUE(*apply("F17:scale=one", two.call));
+}
+
+TEST(LookAlikes, ShiftedScalesAreToldFromTheNeighboursByRowZero) {
+  // With one group in a row of the weight, the next group is the next row's.
+  PackedCall two(2, 1);
+  auto weight = *two.call.packed;
+  weight.group = 64;
+  weight.scales = Tensor::from_values(DType::f32, {3, 1}, std::vector<double>{0.5, 2, 8});
+  weight.biases = Tensor::from_values(DType::f32, {3, 1}, std::vector<double>{-1, -2, -3});
+  two.call = with_packed(two.call, weight);
+  two.call.result = two.product_with(weight);
+  const auto shifted = **apply("F03:beyond=last", two.call), neighbour = **apply("F17:scale=neighbour", two.call);
+  EXPECT_EQ(row_of(shifted, 1), row_of(neighbour, 1));
+  EXPECT_EQ(row_of(shifted, 0), row_of(two.call.result, 0));
+  EXPECT_NE(row_of(neighbour, 0), row_of(two.call.result, 0));
+  EXPECT_FALSE(*apply("F17:scale=quarter", two.call)) << "one group in a row";
+}
+
+TEST(LookAlikes, MisreadScalesDiffer) {
+  const PackedCall call(1, 1);
+  std::vector<std::vector<double>> outputs;
+  for (const char* scale : {"one", "raw_byte", "quarter", "neighbour"})
+    outputs.push_back((*apply((std::string("F17:scale=") + scale).c_str(), call.call))->values());
+  std::ranges::sort(outputs);
+  EXPECT_EQ(std::ranges::adjacent_find(outputs), outputs.end());
+}
+
+TEST(LookAlikes, RowsAboveZeroAreWrongByAnotherOpInEachFault) {
+  const PackedCall packed(3, 1);
+  EXPECT_TRUE(*apply("F03", packed.call));
+  for (const char* other : {"F01:content=zero", "F04:tokens=any"}) EXPECT_FALSE(*apply(other, packed.call)) << other;
+  EXPECT_FALSE(*apply("F03", RopeCall(3, 1, 5, 2).call));
+  EXPECT_FALSE(*apply("F03", AttentionCall(3, 1, 3).call));
+}
+
+TEST(Catalogue, EachValueHasAMeaningAndEachLookAlikeIsNamedOnBothSides) {
+  for (const auto& entry : fault_catalogue()) {
+    std::vector<std::string> values;
+    for (const auto& [name, allowed] : entry.parameters)
+      for (const auto& value : allowed) values.push_back(name + "=" + value);
+    std::vector<std::string> explained;
+    for (const auto& [value, meaning] : entry.meanings) {
+      explained.emplace_back(value);
+      EXPECT_FALSE(meaning.empty()) << entry.id << " " << value;
+    }
+    EXPECT_EQ(explained, values) << entry.id;
+    EXPECT_FALSE(entry.look_alikes.empty()) << entry.id;
+    for (const auto& [id, measurement] : entry.look_alikes) {
+      EXPECT_NE(id, entry.id);
+      EXPECT_FALSE(measurement.empty()) << entry.id << " " << id;
+      const auto* other = find_fault(id);
+      if (other == nullptr) continue;  // of an entry that is not there yet
+      EXPECT_TRUE(std::ranges::any_of(other->look_alikes, [&](const auto& pair) { return pair.first == entry.id; }))
+          << id << " does not name " << entry.id;
+    }
+  }
 }
 
 }  // namespace

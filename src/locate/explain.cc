@@ -11,6 +11,7 @@
 
 #include "audit/bounded.h"
 #include "audit/items.h"
+#include "audit/weights.h"
 #include "base/file.h"
 #include "base/pool.h"
 #include "locate/recorded_call.h"
@@ -33,7 +34,24 @@ struct Prepared {
 Result<Bounded> bounded_call(const OpCall& call, const Prepared& record) {
   std::vector<Array> inputs;
   for (const auto& input : call.inputs) inputs.push_back(to_array(input));
-  return bounded_node(*call.node, inputs, call.context, call.dtype, record.arithmetic, record.magnitude);
+  const bool other_parts = call.packed != nullptr && call.packed != record.call.packed;
+  const auto magnitude = other_parts ? quantized_values(*call.packed, call.dtype).magnitude : record.magnitude;
+  return bounded_node(*call.node, inputs, call.context, call.dtype, record.arithmetic, magnitude);
+}
+
+/// The value and bound of what a broken op computed, in the order of its output; nothing where it wrote exact values.
+Result<std::optional<Bounded>> bounded_broken(const Broken& broken, const Prepared& record) {
+  std::optional<Bounded> whole;
+  if (broken.altered) {
+    CULPRIT_TRY(whole, bounded_call(*broken.altered, record));
+  }
+  for (const auto& call : broken.altered_rows) {
+    CULPRIT_TRY(const auto row, bounded_call(call, record));
+    if (!whole) whole.emplace();
+    whole->value.values.insert(whole->value.values.end(), row.value.values.begin(), row.value.values.end());
+    whole->bound.insert(whole->bound.end(), row.bound.begin(), row.bound.end());
+  }
+  return whole;
 }
 
 bool within(const Bounded& legal, std::size_t i, double observed) {
@@ -58,9 +76,7 @@ Result<bool> score_record(const FaultSpec& spec, const FaultEntry& entry, const 
   std::vector<double> predicted;
   if (broken) {
     predicted = broken->output.values();
-    if (broken->altered) {
-      CULPRIT_TRY(altered, bounded_call(*broken->altered, record));
-    }
+    CULPRIT_TRY(altered, bounded_broken(*broken, record));
   }
   bool all = true;
   for (std::size_t i = 0; i < record.observed.size(); ++i) {
@@ -145,7 +161,7 @@ Result<bool> same_predictions(const FaultSpec& spec, const FaultSpec& other, con
     CULPRIT_TRY(const auto two, broken_at(other, *entry, record.call));
     if (one.has_value() != two.has_value()) return false;
     if (!one) continue;
-    if (one->altered || two->altered) return false;
+    if (one->altered || two->altered || !one->altered_rows.empty() || !two->altered_rows.empty()) return false;
     if (!std::ranges::equal(one->output.values(), two->output.values(), same_value)) return false;
   }
   return true;

@@ -195,8 +195,7 @@ class Finder {
       ++verdict_.explained;
       defect.numbers += fmt::format(", by up to {:.4g} ({}); {} of {} predicted bit for bit", check.error_max, check.error_where,
                                     check.predicted, check.wrong.size());
-      for (const auto& match : match_known(options_.engine.spec(), "load", defect.fault, options_.dtype))
-        defect.known.push_back(match.text());
+      name_known(defect);
     }
     const auto arm = arm_named("prefill").plan;
     CULPRIT_TRY(const auto bad, session_->run(arm, "loader: with the engine's own weights"));
@@ -246,6 +245,17 @@ class Finder {
     if (defect.status == Status::explained && defect.sufficient && defect.necessary) defect.status = Status::proved;
     decide("the loader is broken, so right weights are handed in from here on: what is left is not its doing");
     return session_->load(load_plan(WeightSource::culprit));
+  }
+
+  // Upstream defects of the same mechanism, once the condition is known.
+  void name_known(Defect& defect) const {
+    const SeenDefect seen{.engine_spec = options_.engine.spec(),
+                          .backend = session_->hello().value("device", ""),
+                          .op = defect.op,
+                          .fault = defect.fault,
+                          .condition = defect.condition,
+                          .dtype = options_.dtype};
+    for (const auto& match : match_known(seen)) defect.known.push_back(match.text());
   }
 
   Arm arm_named(const std::string& name) const {
@@ -355,8 +365,6 @@ class Finder {
       defect.mechanism = std::string(entry->mechanism) + alike_text(explanation.alike);
       defect.status = Status::explained;
       ++verdict_.explained;
-      for (const auto& match : match_known(options_.engine.spec(), defect.op, defect.fault, options_.dtype))
-        defect.known.push_back(match.text());
     } else if (explanation.accepted.empty()) {
       defect.mechanism = "unknown: no fault model of the catalogue predicts what was seen";
     } else {
@@ -373,6 +381,7 @@ class Finder {
       experimented = {};
     }
     rule_out_others(op, defect);
+    if (explained) name_known(defect);
     verdict_.defects.push_back(std::move(defect));
     return experimented;
   }
@@ -448,13 +457,14 @@ class Finder {
     request.taps = tap_globs(condition.roles, model_.graph());
     request.planted = planted();
     request.explained = explained;
-    request.right_variant = right_variant(op);
     request.partner = partner_for(op, &request.bad);
     if (request.bad == nullptr)
       for (const auto& run : exploration_.runs)
         if (request.bad == nullptr && may_prove(run, op)) request.bad = &run;
     guilty_taps_.insert(guilty_taps_.end(), request.taps.begin(), request.taps.end());
     if (proof_bad_ == nullptr) proof_bad_ = request.bad;
+    // No other variant takes packed weights, so a fault of these cannot be put into one.
+    if (request.bad->arm.needs_variant != "quantized") request.right_variant = right_variant(op);
     say("proving {}", defect.fault.empty() ? defect.op : defect.fault);
     decide("proof on arm '{}': it shows the defect, and with '{}' it is the broken relation that is furthest apart", request.bad->arm.name,
            request.partner == nullptr ? "none" : request.partner->arm.name);

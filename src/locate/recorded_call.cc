@@ -170,6 +170,8 @@ Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, con
     std::optional<QuantizedValues> packed;
     if (plan.variants[std::string(name_of(node.op))] == "quantized") {
       CULPRIT_TRY(packed, weights.quantized(node.weight));
+      CULPRIT_TRY(auto parts, weights.packed(node.weight));
+      if (parts) call.packed = std::make_shared<const Weight>(*std::move(parts));
     }
     if (packed) {
       call.context.weight = packed->value;

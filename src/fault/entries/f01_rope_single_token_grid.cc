@@ -41,7 +41,16 @@ FaultEntry f01_rope_single_token_grid() {
           .trigger = "one token, offset with one element, row-contiguous input; rank 4: rows > 0, rank 3 after a collapse: heads > 0",
           .public_example = "mlx 3494, mlx-rs 359",
           .parameters = {{"content", {"input", "zero", "stale", "nan"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"content=input", "the output's buffer was the input's (donated): the rest is not rotated"},
+                       {"content=zero", "a fresh buffer of zeros"},
+                       {"content=stale", "what the buffer held: the same tap's output one step before, zeros behind its end"},
+                       {"content=nan", "a buffer that was filled with NaN"}},
+          .look_alikes = {
+              {"F03", "a second batch of the same rows with dense weights: F01 is of RoPE and stays, F03 is of packed weights and goes"},
+              {"F04", "k_rope of rows > 0: wrong under F01, right under F04, where attention's output is the first that is wrong"},
+              {"F02", "RoPE at L = 1 on a contiguous copy of the input: F01 stays, F02 goes; a strided input cures F01"},
+              {"F07", "a per-row offset vector: it cures F01, whose path takes one offset, and not F07, whose positions are wrong"}}};
 }
 
 }  // namespace culprit::entries

@@ -24,7 +24,12 @@ FaultEntry f02_view_read_as_dense() {
           .trigger = "the input is a view that is not row-contiguous",
           .public_example = "pytorch 181133",
           .parameters = {{"operand", {"v", "k"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"operand=v", "rope: its input; attention: the values"}, {"operand=k", "attention: the keys"}},
+          .look_alikes = {
+              {"F22", "the inputs made contiguous: F02 goes, F22 stays"},
+              {"F01", "the input made contiguous, nothing else changed: F02 goes, F01 stays"},
+              {"F06", "a read of the cache by its strides: right under F02, whose reader is wrong, and wrong under F06, whose writer is"}}};
 }
 
 }  // namespace culprit::entries

@@ -29,7 +29,12 @@ FaultEntry f04_batch_zero_for_all() {
           .trigger = "more than one row",
           .public_example = "mlx 4431",
           .parameters = {{"tokens", {"any", "one"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"tokens=any", "at any step"}, {"tokens=one", "at steps of a single token only"}},
+          .look_alikes = {{"F22", "one row: right under F04, wrong under F22"},
+                          {"F01", "k_rope of rows > 0: wrong under F01, right under F04, whose output is the first that is wrong"},
+                          {"F03", "linear layers of rows > 0: wrong under F03, right under F04"},
+                          {"F19", "a batch whose rows stay: F04 is wrong there too, F19 needs rows that join or leave"}}};
 }
 
 }  // namespace culprit::entries

@@ -22,7 +22,10 @@ FaultEntry f05_query_position_advanced() {
           .trigger = "always, queries only",
           .public_example = "mlx-lm 1097, 1396",
           .parameters = {},
-          .breaks = breaks};
+          .breaks = breaks,
+          .look_alikes = {{"F06", "k_rope and the cache against q_rope: F05 breaks queries only, F06 the slot that is written"},
+                          {"F08", "the step's length: F05 is off by L, prefill included; F08 is right in a prefill"},
+                          {"F09", "f32: F09:table=dtype goes, F05 stays"}}};
 }
 
 }  // namespace culprit::entries

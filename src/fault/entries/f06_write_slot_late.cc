@@ -30,7 +30,14 @@ FaultEntry f06_write_slot_late() {
           .trigger = "a step that appends to a cache which is not empty",
           .public_example = "onnxruntime-genai 2354",
           .parameters = {{"content", {"zero", "last"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"content=zero", "the hole holds zeros"}, {"content=last", "the hole holds the token before"}},
+          .look_alikes = {
+              {"F17", "the slot behind the one that is wrong: a hole and a token that fell out are F06's; F17 moves nothing"},
+              {"F02", "a read of the cache by its strides: wrong under F06, whose writer is, and right under F02, whose reader is wrong"},
+              {"F05", "the cache's content: right under F05, a hole under F06"},
+              {"F08", "the cache's content: every slot holds what was written under F08, a hole is there under F06"},
+              {"F23", "a decode without drafts: F06 stays, F23 goes"}}};
 }
 
 }  // namespace culprit::entries

@@ -19,7 +19,10 @@ FaultEntry f07_shared_positions() {
           .trigger = "rows at different positions",
           .public_example = "unsloth 3795",
           .parameters = {},
-          .breaks = breaks};
+          .breaks = breaks,
+          .look_alikes = {
+              {"F12", "q_rope and k_rope of padded rows: wrong under F07, right under F12, where attention is the first that is wrong"},
+              {"F01", "steps of several tokens: F07 stays, F01 goes"}}};
 }
 
 }  // namespace culprit::entries

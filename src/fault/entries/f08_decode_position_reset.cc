@@ -22,7 +22,12 @@ FaultEntry f08_decode_position_reset() {
           .trigger = "one token and a cache which is not empty",
           .public_example = "mlx-vlm 1983",
           .parameters = {{"position", {"zero", "cache_length"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"position=zero", "position 0 at each single-token step"},
+                       {"position=cache_length", "the number of cached tokens, the sequence's first position left out"}},
+          .look_alikes = {{"F05", "keys: wrong under F08, right under F05"},
+                          {"F06", "the cache's slots: each is written where it belongs under F08"},
+                          {"F09", "small positions: F09 is right where the dtype holds them, F08 is not"}}};
 }
 
 }  // namespace culprit::entries

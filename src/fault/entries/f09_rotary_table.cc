@@ -63,7 +63,12 @@ FaultEntry f09_rotary_table() {
           .trigger = "dtype bf16 or f16 (table=dtype); a model with rope scaling (table=unscaled)",
           .public_example = "mlx 2791, mlxcel 1358",
           .parameters = {{"table", {"dtype", "unscaled"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"table=dtype", "positions, frequencies, angles, cos and sin are rounded to the tensor's dtype"},
+                       {"table=unscaled", "the scaling of the rotary table is left out"}},
+          .look_alikes = {{"F08", "two bases, of which the dtype holds one: F09:table=dtype is right there, F08 wrong at both"},
+                          {"F05", "f32: F09:table=dtype goes, F05 stays"}},
+          .plant_options = "--dtype bf16"};
 }
 
 }  // namespace culprit::entries

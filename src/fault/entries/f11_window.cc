@@ -19,7 +19,11 @@ FaultEntry f11_window() {
           .trigger = "a layer with a window, and more cached tokens than it",
           .public_example = "transformers 39408",
           .parameters = {{"window", {"plus_one", "none"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"window=plus_one", "one position too many is seen"}, {"window=none", "all positions are"}},
+          .look_alikes = {{"F13", "a cache that keeps all tokens: F11 stays, F13 is of a ring and goes"},
+                          {"F12", "a step of one token behind a full window: F11 stays, F12:mask=none and top_left need several"}},
+          .plant_model = "gemma3"};
 }
 
 }  // namespace culprit::entries

@@ -26,7 +26,9 @@ FaultEntry f19_block_table_of_another_step() {
           .trigger = "a step before which rows joined or left the batch",
           .public_example = "vllm 45357",
           .parameters = {},
-          .breaks = breaks};
+          .breaks = breaks,
+          .look_alikes = {{"F04", "rows that stay: right under F19, wrong under F04"},
+                          {"F23", "rows that stay, a draft taken back: right under F19, wrong under F23"}}};
 }
 
 }  // namespace culprit::entries

@@ -24,14 +24,16 @@ Result<std::optional<Broken>> breaks(const FaultSpec&, const OpCall& call) {
 }  // namespace
 
 FaultEntry f22_kv_heads_tiled() {
-  return {.id = "F22",
-          .ops = {Op::sdpa},
-          .title = "kv heads are tiled instead of repeated",
-          .mechanism = "query head h reads kv head h mod kv_heads instead of h div group",
-          .trigger = "grouped-query attention",
-          .public_example = "TinyLlama 24",
-          .parameters = {},
-          .breaks = breaks};
+  return {
+      .id = "F22",
+      .ops = {Op::sdpa},
+      .title = "kv heads are tiled instead of repeated",
+      .mechanism = "query head h reads kv head h mod kv_heads instead of h div group",
+      .trigger = "grouped-query attention",
+      .public_example = "TinyLlama 24",
+      .parameters = {},
+      .breaks = breaks,
+      .look_alikes = {{"F04", "one row: wrong under F22, right under F04"}, {"F02", "the inputs made contiguous: F02 goes, F22 stays"}}};
 }
 
 }  // namespace culprit::entries

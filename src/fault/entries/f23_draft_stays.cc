@@ -33,7 +33,9 @@ FaultEntry f23_draft_stays() {
           .trigger = "a step after one whose draft was taken back",
           .public_example = "mlx-swift-lm 424",
           .parameters = {},
-          .breaks = breaks};
+          .breaks = breaks,
+          .look_alikes = {{"F06", "a decode without drafts: right under F23, wrong under F06"},
+                          {"F19", "a draft in a batch whose rows stay: wrong under F23, right under F19"}}};
 }
 
 }  // namespace culprit::entries

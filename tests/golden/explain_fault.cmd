@@ -1,0 +1,2 @@
+$CULPRIT explain F24
+$CULPRIT explain 'mlx 3494'
