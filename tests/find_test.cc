@@ -77,6 +77,9 @@ class Find : public testing::Test {
   EngineInfo engine_;
 };
 
+/// As a verdict names it: with every parameter.
+std::string full_name(const std::string& fault) { return completed(*FaultSpec::parse(fault)).text(); }
+
 struct Planted {
   const char* fault;
   const char* op;
@@ -98,7 +101,7 @@ TEST_P(PlantedFault, IsLocatedExplainedAndProved) {
   EXPECT_EQ(defect.op, planted.op);
   EXPECT_EQ(defect.taps, planted.taps);
   EXPECT_NE(defect.condition.find(planted.condition), std::string::npos) << defect.condition;
-  EXPECT_EQ(defect.fault, FaultSpec::parse(planted.fault)->text());
+  EXPECT_EQ(defect.fault, full_name(planted.fault));
   EXPECT_TRUE(defect.sufficient) << to_text(verdict);
   EXPECT_TRUE(defect.necessary) << to_text(verdict);
   EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
@@ -249,7 +252,7 @@ TEST_F(Find, AFaultIsProvedWithAnotherCacheInEachArm) {
     const auto verdict = find_with({fault});
     ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
     EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
-    EXPECT_EQ(verdict.defects[0].fault, fault);
+    EXPECT_EQ(verdict.defects[0].fault, full_name(fault));
     EXPECT_EQ(verdict.defects[0].op, "cache_write");
   }
 }
@@ -281,7 +284,7 @@ TEST_F(Find, FaultsOfLayersThatShareAreProved) {
     const auto verdict = find_with({fault}, dtype);
     ASSERT_EQ(verdict.defects.size(), 1u) << fault << "\n" << to_text(verdict);
     EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
-    EXPECT_EQ(verdict.defects[0].fault, fault);
+    EXPECT_EQ(verdict.defects[0].fault, full_name(fault));
     EXPECT_EQ(verdict.defects[0].taps, taps);
     EXPECT_NE(verdict.defects[0].condition.find(condition), std::string::npos) << verdict.defects[0].condition;
   }
@@ -326,7 +329,7 @@ TEST_F(Find, ASlotWrittenLateIsProvedWithQuantisedCachesToo) {
   head_channels_ = 32;
   const auto verdict = find_with({"F06:content=last"});
   ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
-  EXPECT_EQ(verdict.defects[0].fault, "F06:content=last");
+  EXPECT_EQ(verdict.defects[0].fault, full_name("F06:content=last"));
   EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
 }
 

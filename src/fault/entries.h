@@ -30,6 +30,9 @@ FaultEntry f23_draft_stays();
 [[nodiscard]] std::int64_t cached_tokens(const OpCall& call);
 /// Whether the step's tokens are the last slots: not so where a ring is written in place.
 [[nodiscard]] bool appends(const OpCall& call);
+/// The call of a single-token step whose attention sees more slots behind its own: `keys` and `values` [row, kv_head, slot, channel], of
+/// which row r sees the first seen[r].
+[[nodiscard]] OpCall with_more_slots(OpCall call, const Tensor& keys, const Tensor& values, const std::vector<std::int64_t>& seen);
 /// A Broken with exact values; nothing when they equal call.result bit for bit.
 [[nodiscard]] std::optional<Broken> exactly(Tensor output, const OpCall& call);
 /// What the output's memory held before: the op's previous output, element by element whatever its shape, and 0 beyond its end.
