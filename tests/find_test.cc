@@ -126,7 +126,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{"F12:mask=top_left", "sdpa", {"attn"}, "cache not empty"}, Planted{"F12:mask=none", "sdpa", {"attn"}, ""},
                     Planted{"F12:mask=no_padding", "sdpa", {"attn"}, "row is padded"}, Planted{"F07", "rope", kQK, "row is padded"},
                     Planted{"F19", "cache_write", kCaches, "rows joined or left"},
-                    Planted{"F23", "cache_write", kCaches, "after a draft was taken back"}, Planted{"F22", "sdpa", {"attn"}, ""}),
+                    Planted{"F23", "cache_write", kCaches, "after a draft was taken back"}, Planted{"F22", "sdpa", {"attn"}, ""},
+                    Planted{"F22:heads=rows_permuted", "linear", {"k"}, ""},
+                    Planted{"F12:mask=all_masked", "sdpa", {"attn"}, "row is padded"},
+                    Planted{"F06:append=longest", "cache_write", kCaches, ""},
+                    Planted{"F23:cache=reset", "cache_write", kCaches, "after a draft was taken back"}),
     [](const auto& planted) {
       auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
       std::ranges::replace_if(
@@ -259,7 +263,7 @@ TEST_F(Find, AFaultIsProvedWithAnotherCacheInEachArm) {
 
 TEST_F(Find, AWindowTooWideIsProvedOnTheLayersThatSlide) {
   architecture_ = "gemma3";
-  for (const char* fault : {"F11:window=plus_one", "F11:window=none"}) {
+  for (const char* fault : {"F11:window=plus_one", "F11:window=none", "F11:window=none_in_decode"}) {
     const auto verdict = find_with({fault}, DType::bf16);
     ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
     EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);

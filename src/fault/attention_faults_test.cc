@@ -1,0 +1,126 @@
+// Faults of attention, whose right output is computed beside them from the definition.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "fault/fault.h"
+
+namespace culprit {
+namespace {
+
+using Values = std::vector<double>;
+
+struct Shapes {
+  std::int64_t rows = 1, heads = 4, kv_heads = 2, tokens = 1, slots = 4, channels = 2;
+};
+
+/// Attention of the last tokens over all slots, at positions from 100 on.
+struct Attention {
+  Facts facts;
+  Node node{.op = Op::sdpa, .output = "layers.0.attn", .inputs = {"q", "k", "v"}, .weight = "", .layer = 0};
+  OpCall call;
+  explicit Attention(const Shapes& shapes, int window = 0) {
+    node.window = window;
+    facts.heads = static_cast<int>(shapes.heads);
+    facts.kv_heads = static_cast<int>(shapes.kv_heads);
+    facts.head_channels = static_cast<int>(shapes.channels);
+    call.node = &node;
+    call.context.facts = &facts;
+    const auto fill = [&](std::int64_t heads, std::int64_t slots, double scale) {
+      const Shape shape = {shapes.rows, heads, slots, shapes.channels};
+      Values values(static_cast<std::size_t>(element_count(shape)));
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = scale * std::sin(static_cast<double>(3 * i + 1));
+      return Tensor::from_values(DType::f32, shape, values);
+    };
+    call.inputs = {fill(shapes.heads, shapes.tokens, 2), fill(shapes.kv_heads, shapes.slots, 1), fill(shapes.kv_heads, shapes.slots, 3)};
+    for (std::int64_t row = 0; row < shapes.rows; ++row) {
+      auto& slot = call.context.at.slot.emplace_back();
+      auto& position = call.context.at.position.emplace_back();
+      call.context.at.sequence.push_back(static_cast<int>(row));
+      for (std::int64_t s = 0; s < shapes.slots; ++s) slot.push_back(100 + s);
+      for (std::int64_t t = 0; t < shapes.tokens; ++t) position.push_back(100 + shapes.slots - shapes.tokens + t);
+    }
+    evaluate();
+  }
+  void evaluate() {
+    std::vector<Array> inputs;
+    for (const auto& input : call.inputs) inputs.push_back(to_array(input));
+    call.result = to_tensor(*evaluate_node(node, inputs, call.context), DType::f32);
+  }
+};
+
+std::optional<Tensor> broken(const char* spec, const OpCall& call) {
+  auto output = apply_fault(*FaultSpec::parse(spec), call);
+  EXPECT_TRUE(output);
+  return *output;
+}
+
+/// Softmax of q k over the slots [begin, end) of a head, and its product with the values, beside `zeros` more slots of zeros.
+struct Part {
+  double sum = 0;  // of exp(score)
+  Values output;   // weighed, not divided
+  Part(const OpCall& call, std::int64_t head, std::int64_t begin, std::int64_t end) {
+    const auto &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2];
+    output.assign(static_cast<std::size_t>(v.dim(3)), 0.0);
+    const auto kv = head / (q.dim(1) / k.dim(1));
+    for (std::int64_t slot = begin; slot < end; ++slot) {
+      double score = 0;
+      for (std::int64_t c = 0; c < q.dim(3); ++c) score += q.at({0, head, 0, c}) * k.at({0, kv, slot, c});
+      const double weight = std::exp(score / std::sqrt(static_cast<double>(q.dim(3))));
+      sum += weight;
+      for (std::int64_t c = 0; c < v.dim(3); ++c) output[static_cast<std::size_t>(c)] += weight * v.at({0, kv, slot, c});
+    }
+  }
+};
+
+TEST(F22, PermutesTheRowsOfTheKeyProjectionWithinAHead) {
+  Facts facts;
+  facts.rope = {.dims = 6, .base = 10000};
+  Node node{.op = Op::linear, .output = "layers.0.k", .inputs = {"x"}, .weight = "w.layers.0.k", .layer = 0, .heads_out = 2};
+  OpCall call;
+  call.node = &node;
+  call.context.facts = &facts;
+  Values rows(16);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<double>(i);
+  call.context.weight = Tensor::from_values(DType::f32, {16, 1}, rows);
+  call.inputs = {Tensor::from_values(DType::f32, {1, 1, 1}, Values{1})};
+  call.result = Tensor::from_values(DType::f32, {1, 2, 1, 8}, rows);
+  EXPECT_EQ(broken("F22:heads=rows_permuted", call)->values(), (Values{0, 3, 1, 4, 2, 5, 6, 7, 8, 11, 9, 12, 10, 13, 14, 15}));
+  facts.rope.pairing = RopePairing::interleaved;
+  EXPECT_EQ(broken("F22:heads=rows_permuted", call)->values(), (Values{0, 2, 4, 1, 3, 5, 6, 7, 8, 10, 12, 9, 11, 13, 14, 15}));
+  EXPECT_FALSE(broken("F22:heads=tiled", call));
+  node.output = "layers.0.q";
+  EXPECT_FALSE(broken("F22:heads=rows_permuted", call));
+  EXPECT_FALSE(broken("F22:heads=rows_permuted", Attention({}).call));
+}
+
+TEST(F11, ForgetsTheWindowInDecodeAlone) {
+  const Attention step({.slots = 5}, 2), all({.slots = 5}), chunk({.tokens = 2, .slots = 5}, 2);
+  EXPECT_EQ(broken("F11:window=none_in_decode", step.call)->values(), all.call.result.values());
+  EXPECT_FALSE(broken("F11:window=none_in_decode", chunk.call));
+  EXPECT_TRUE(broken("F11:window=none", chunk.call));
+}
+
+TEST(F12, AnAllMaskedTokenIsNanAndSpreads) {
+  Attention two({.rows = 2, .tokens = 2, .slots = 2});
+  EXPECT_FALSE(broken("F12:mask=all_masked", two.call)) << "no row is padded";
+  two.call.context.at.slot[1] = {-1, 100};
+  two.call.context.at.position[1] = {99, 100};
+  two.evaluate();
+  const auto nan_at = [](const Tensor& x) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> places;  // row, token
+    for_each_index({x.dim(0), x.dim(2)}, [&](std::span<const std::int64_t> i) {
+      if (std::isnan(x.at({i[0], 0, i[1], 0}))) places.emplace_back(i[0], i[1]);
+    });
+    return places;
+  };
+  using Places = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  EXPECT_EQ(nan_at(*broken("F12:mask=all_masked", two.call)), (Places{{1, 0}}));
+  auto values = two.call.inputs[2].copy();
+  values.set({1, 1, 0, 1}, NAN);  // what a later layer makes of it
+  two.call.inputs[2] = values;
+  EXPECT_EQ(nan_at(*broken("F12:mask=all_masked", two.call)), (Places{{1, 0}, {1, 1}}));
+}
+
+}  // namespace
+}  // namespace culprit

@@ -1,0 +1,77 @@
+// Faults of the ops that write a cache, on caches whose slot s of row r holds 10 r + s + 1: which token lies where can be read off.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "fault/fault.h"
+
+namespace culprit {
+namespace {
+
+using Values = std::vector<double>;
+using Slots = std::vector<std::int64_t>;
+
+Tensor column(const Values& values, std::int64_t rows = 1) {
+  return Tensor::from_values(DType::f32, {rows, 1, static_cast<std::int64_t>(values.size()) / rows, 1}, values);
+}
+
+/// A write of `tokens` tokens into a cache that held `before`; positions count from 0, and a token at position p is p + 1.
+struct Write {
+  Facts facts;
+  Node node{.op = Op::cache_write, .output = "layers.0.k_cache", .inputs = {"layers.0.k_rope"}, .weight = "", .layer = 0};
+  OpCall call;
+  Write(Slots before, std::int64_t tokens, Slots after, const char* cache = "concat") {
+    call.node = &node;
+    call.context.facts = &facts;
+    call.context.cache_spec = *CacheSpec::parse(cache);
+    const auto last = *std::ranges::max_element(after);
+    Values fed, held, read;
+    auto& position = call.context.at.position.emplace_back();
+    for (std::int64_t i = 0; i < tokens; ++i) {
+      position.push_back(last - tokens + 1 + i);
+      fed.push_back(static_cast<double>(position.back() + 1));
+    }
+    for (const auto p : before) held.push_back(static_cast<double>(p + 1));
+    for (const auto p : after) read.push_back(static_cast<double>(p + 1));
+    call.context.at.sequence = {0};
+    call.context.at.slot = {after};
+    call.inputs = {column(fed)};
+    call.result = column(read);
+    if (before.empty()) return;
+    call.context.cache = call.previous = column(held);
+    call.context.cache_slot = {before};
+  }
+};
+
+/// What `spec` makes of the write; empty: nothing.
+Values broken(const char* spec, const OpCall& call) {
+  const auto output = apply_fault(*FaultSpec::parse(spec), call);
+  EXPECT_TRUE(output);
+  return *output ? (**output).values() : Values{};
+}
+
+constexpr const char* kRing = "rotating:size=3,keep=1";
+
+TEST(F23, TakesAllOfTheCacheAlongWithTheDraft) {
+  Write step({0, 1}, 1, {0, 1, 2});
+  EXPECT_EQ(broken("F23:cache=reset", step.call), Values{}) << "no draft";
+  step.call.previous = column({1, 2, 53, 54});
+  step.call.taken_back = 2;
+  EXPECT_EQ(broken("F23:cache=reset", step.call), (Values{0, 0, 3}));
+  EXPECT_EQ(broken("F23:cache=draft", step.call), (Values{1, 2, 53}));
+}
+
+TEST(F06, LeavesTheShorterOfJoiningRowsAtTheLeft) {
+  Write step({0, 1}, 1, {0, 1, 2});
+  auto& call = step.call;
+  call.context.at = {{0, 1}, {{2}, {1}}, {{0, 1, 2}, {-1, 0, 1}}};
+  call.inputs = {column({3, 12}, 2)};
+  call.result = column({1, 2, 3, 0, 11, 12}, 2);
+  EXPECT_EQ(broken("F06:append=longest", call), Values{}) << "no row joined";
+  call.rows_changed = true;
+  EXPECT_EQ(broken("F06:append=longest", call), (Values{1, 2, 3, 11, 0, 12}));
+  EXPECT_EQ(broken("F06:append=late", call), (Values{1, 2, 0, 0, 11, 0}));
+}
+
+}  // namespace
+}  // namespace culprit
