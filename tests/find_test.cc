@@ -130,7 +130,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{"F22:heads=rows_permuted", "linear", {"k"}, ""},
                     Planted{"F12:mask=all_masked", "sdpa", {"attn"}, "row is padded"},
                     Planted{"F06:append=longest", "cache_write", kCaches, ""},
-                    Planted{"F23:cache=reset", "cache_write", kCaches, "after a draft was taken back"}),
+                    Planted{"F23:cache=reset", "cache_write", kCaches, "after a draft was taken back"},
+                    Planted{"F13:how=slice", "cache_write", kCaches, "rotating:size=2,keep=0 cache"},
+                    Planted{"F13:how=trim", "cache_write", kCaches, "after a draft was taken back"},
+                    Planted{"F13:how=one_token", "cache_write", kCaches, "rotating:size=2,keep=0 cache"}),
     [](const auto& planted) {
       auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
       std::ranges::replace_if(

@@ -52,6 +52,36 @@ Values broken(const char* spec, const OpCall& call) {
 
 constexpr const char* kRing = "rotating:size=3,keep=1";
 
+TEST(F13, AppendsAChunkToTheRingAsItLies) {
+  // Tokens 0, 4, 2 lie in the ring. In order of time 2 is the oldest that may go; as it lies, 4 is.
+  const Write chunk({0, 4, 3}, 2, {0, 4, 5, 6}, kRing);
+  EXPECT_EQ(broken("F13:how=slice", chunk.call), (Values{1, 4, 6, 7}));
+  EXPECT_EQ(broken("F13:how=slice", Write({0, 1, 2}, 2, {0, 2, 3, 4}, kRing).call), Values{}) << "not wrapped: both orders are one";
+  EXPECT_EQ(broken("F13:how=slice", Write({0, 4, 3}, 1, {0, 4, 5}, kRing).call), Values{}) << "one token is written in place";
+  EXPECT_EQ(broken("F13:how=slice", Write({0, 1, 2}, 2, {0, 1, 2, 3, 4}).call), Values{}) << "no ring";
+}
+
+TEST(F13, TakesBackByTheCountersAlone) {
+  // A token and two drafts were appended to 0, 1; the ring is 3 long. Right: 1 goes, 3 takes its place.
+  Write step({0, 1, 2}, 1, {0, 3, 2}, kRing);
+  step.call.previous = column({1, 2, 3, 41, 42});
+  EXPECT_EQ(broken("F13:how=trim", step.call), Values{}) << "nothing was taken back";
+  step.call.taken_back = 2;
+  EXPECT_EQ(broken("F13:how=trim", step.call), (Values{1, 4, 42}));
+  step.call.previous = column({1, 2, 3});
+  EXPECT_EQ(broken("F13:how=trim", step.call), Values{}) << "the buffer is not longer than the ring";
+}
+
+TEST(F13, FreesOneSlotWhereAChunkLeftSeveralTooMany) {
+  const Write step({0, 1, 2, 3, 4}, 1, {0, 5, 4}, kRing);
+  EXPECT_EQ(broken("F13:how=one_token", step.call), (Values{1, 6, 4}));
+  EXPECT_EQ(broken("F13:how=one_token", Write({0, 1, 2, 3}, 1, {0, 4, 3}, kRing).call), Values{}) << "one too many";
+  auto drafted = step;
+  drafted.call.node = &drafted.node;
+  drafted.call.taken_back = 2;
+  EXPECT_EQ(broken("F13:how=one_token", drafted.call), Values{});
+}
+
 TEST(F23, TakesAllOfTheCacheAlongWithTheDraft) {
   Write step({0, 1}, 1, {0, 1, 2});
   EXPECT_EQ(broken("F23:cache=reset", step.call), Values{}) << "no draft";

@@ -14,6 +14,7 @@ FaultEntry f08_decode_position_reset();
 FaultEntry f09_rotary_table();
 FaultEntry f11_window();
 FaultEntry f12_causal_mask();
+FaultEntry f13_ring_cache();
 FaultEntry f19_block_table_of_another_step();
 FaultEntry f22_kv_heads_tiled();
 FaultEntry f23_draft_stays();
