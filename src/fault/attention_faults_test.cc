@@ -73,6 +73,63 @@ struct Part {
   }
 };
 
+TEST(F14, SeesZerosUpToTheEndOfTheBlock) {
+  const Attention step({.slots = 5});
+  const auto out = broken("F14:content=zero", step.call);
+  ASSERT_TRUE(out);
+  for (std::int64_t head = 0; head < 4; ++head) {
+    const Part live(step.call, head, 0, 5);
+    for (std::int64_t c = 0; c < 2; ++c)  // exp(0) = 1 for each of 11 slots
+      EXPECT_NEAR(out->at({0, head, 0, c}), live.output[static_cast<std::size_t>(c)] / (live.sum + 11), 1e-6);
+  }
+  EXPECT_EQ(broken("F14:content=stale", step.call)->values(), out->values()) << "nothing was there";
+}
+
+TEST(F14, SeesWhatWasTakenBack) {
+  Attention step({.slots = 5});
+  const Attention longer({.slots = 7});
+  step.call.behind = {longer.call.inputs[1].sliced(2, 5, 7).copy(), longer.call.inputs[2].sliced(2, 5, 7).copy()};
+  const auto out = broken("F14:content=stale", step.call);
+  ASSERT_TRUE(out);
+  auto seven = longer.call;
+  seven.node = &longer.node;
+  seven.inputs[0] = step.call.inputs[0];
+  for (std::size_t input : {1u, 2u}) {
+    auto cache = longer.call.inputs[input].copy();
+    for_each_index(step.call.inputs[input].shape(), [&](std::span<const std::int64_t> i) { cache.set(i, step.call.inputs[input].at(i)); });
+    seven.inputs[input] = cache;
+  }
+  for (std::int64_t head = 0; head < 4; ++head) {
+    const Part seen(seven, head, 0, 7);
+    for (std::int64_t c = 0; c < 2; ++c)
+      EXPECT_NEAR(out->at({0, head, 0, c}), seen.output[static_cast<std::size_t>(c)] / (seen.sum + 9), 1e-6);
+  }
+}
+
+TEST(F14, NanSpreadsToTheWholeHead) {
+  Attention step({.slots = 5});
+  const auto all_nan = [](const Tensor& x) { return std::ranges::all_of(x.values(), [](double v) { return std::isnan(v); }); };
+  EXPECT_TRUE(all_nan(*broken("F14:content=nan", step.call)));
+  step.call.poisoned = true;
+  EXPECT_TRUE(all_nan(*broken("F14:content=stale", step.call)));
+  EXPECT_FALSE(all_nan(*broken("F14:content=zero", step.call)));
+}
+
+TEST(F14, AFullBlockHasNoTail) {
+  EXPECT_FALSE(broken("F14:content=zero", Attention({.slots = 16}).call));
+  EXPECT_FALSE(broken("F14:content=nan", Attention({.slots = 32}).call));
+  EXPECT_TRUE(broken("F14:content=zero", Attention({.slots = 17}).call));
+  EXPECT_FALSE(broken("F14:content=zero", Attention({.tokens = 2, .slots = 5}).call)) << "several tokens take another path";
+}
+
+TEST(F14, AWindowDoesNotHideTheTail) {
+  const Attention step({.slots = 5}, 2);
+  const auto out = broken("F14:content=zero", step.call);
+  ASSERT_TRUE(out);
+  const Part live(step.call, 0, 3, 5);
+  EXPECT_NEAR(out->at({0, 0, 0, 0}), live.output[0] / (live.sum + 11), 1e-6);
+}
+
 TEST(F22, PermutesTheRowsOfTheKeyProjectionWithinAHead) {
   Facts facts;
   facts.rope = {.dims = 6, .base = 10000};

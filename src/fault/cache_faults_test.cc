@@ -103,5 +103,13 @@ TEST(F06, LeavesTheShorterOfJoiningRowsAtTheLeft) {
   EXPECT_EQ(broken("F06:append=late", call), (Values{1, 2, 0, 0, 11, 0}));
 }
 
+TEST(SlotsBehind, AreWhatWasReadAndIsNoLongerLive) {
+  SlotsBehind behind;
+  EXPECT_TRUE(behind.read(column({1, 2, 53, 54})).empty());
+  EXPECT_EQ(behind.read(column({1, 2, 3})).values(), Values{54}) << "the new token took a place";
+  EXPECT_EQ(behind.read(column({1, 2, 3})).values(), Values{54}) << "a second reader";
+  EXPECT_TRUE(behind.read(column({1, 2, 3, 4})).empty());
+}
+
 }  // namespace
 }  // namespace culprit

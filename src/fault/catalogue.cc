@@ -24,6 +24,7 @@ std::span<const FaultEntry> fault_catalogue() {
       entries::f11_window(),
       entries::f12_causal_mask(),
       entries::f13_ring_cache(),
+      entries::f14_block_tail(),
       entries::f19_block_table_of_another_step(),
       entries::f22_kv_heads_tiled(),
       entries::f23_draft_stays(),
