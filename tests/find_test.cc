@@ -134,7 +134,9 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"F13:how=trim", "cache_write", kCaches, "after a draft was taken back"},
         Planted{"F13:how=one_token", "cache_write", kCaches, "rotating:size=2,keep=0 cache"},
         Planted{"F14:content=stale", "sdpa", {"attn"}, "L = 1"}, Planted{"F14:content=zero", "sdpa", {"attn"}, "L = 1"},
-        Planted{"F14:content=nan", "sdpa", {"attn"}, "L = 1"}, Planted{"F14:content=zero", "sdpa", {"attn"}, "L = 1", DType::bf16}),
+        Planted{"F14:content=nan", "sdpa", {"attn"}, "L = 1"}, Planted{"F14:content=zero", "sdpa", {"attn"}, "L = 1", DType::bf16},
+        Planted{"F15:merge=empty,from=3", "sdpa", {"attn"}, "L = 1"}, Planted{"F15:merge=empty,from=5", "sdpa", {"attn"}, "L = 1"},
+        Planted{"F15:merge=head,from=3", "sdpa", {"attn"}, "L = 1"}, Planted{"F15:merge=head,from=5", "sdpa", {"attn"}, "L = 1"}),
     [](const auto& planted) {
       auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
       std::ranges::replace_if(

@@ -130,6 +130,47 @@ TEST(F14, AWindowDoesNotHideTheTail) {
   EXPECT_NEAR(out->at({0, 0, 0, 0}), live.output[0] / (live.sum + 11), 1e-6);
 }
 
+TEST(F15, CountsAnEmptySplit) {
+  const Attention five({.slots = 5});  // splits of 2, 2, 1 and 0 slots
+  const auto out = broken("F15:merge=empty", five.call);
+  ASSERT_TRUE(out);
+  for (std::int64_t head = 0; head < 4; ++head) {
+    const Part live(five.call, head, 0, 5);
+    EXPECT_NEAR(out->at({0, head, 0, 1}), live.output[1] / (live.sum + 1), 1e-6);
+  }
+  EXPECT_FALSE(broken("F15:merge=empty", Attention({.slots = 4}).call)) << "no split is empty";
+  EXPECT_FALSE(broken("F15:merge=empty", Attention({.slots = 2}).call)) << "too few for the path";
+  EXPECT_TRUE(broken("F15:merge=empty,from=3", Attention({.slots = 3}).call));
+  EXPECT_FALSE(broken("F15:merge=empty,from=5", Attention({.slots = 3}).call));
+  EXPECT_FALSE(broken("F15:merge=empty", Attention({.tokens = 2, .slots = 5}).call));
+}
+
+TEST(F15, ASplitOfPaddingIsEmptyForItsRowAlone) {
+  Attention two({.rows = 2, .slots = 4});
+  two.call.context.at.slot[1][0] = -1;
+  two.evaluate();
+  const auto out = broken("F15:merge=empty", two.call);
+  ASSERT_TRUE(out);
+  EXPECT_EQ(out->sliced(0, 0, 1).values(), two.call.result.sliced(0, 0, 1).values());
+  EXPECT_NE(out->sliced(0, 1, 2).values(), two.call.result.sliced(0, 1, 2).values());
+}
+
+TEST(F15, WeighsSplitsByTheNextHead) {
+  const Attention five({.slots = 5});
+  const auto out = broken("F15:merge=head", five.call);
+  ASSERT_TRUE(out);
+  for (std::int64_t head = 0; head < 4; ++head) {
+    double expected = 0, weights = 0;
+    for (const auto& [begin, end] : {std::pair(0, 2), std::pair(2, 4), std::pair(4, 5)}) {
+      const Part own(five.call, head, begin, end), other(five.call, (head + 1) % 4, begin, end);
+      expected += other.sum * own.output[0] / own.sum;
+      weights += other.sum;
+    }
+    EXPECT_NEAR(out->at({0, head, 0, 0}), expected / weights, 1e-6);
+  }
+  EXPECT_FALSE(broken("F15:merge=head", Attention({.heads = 1, .kv_heads = 1, .slots = 5}).call)) << "there is no other head";
+}
+
 TEST(F22, PermutesTheRowsOfTheKeyProjectionWithinAHead) {
   Facts facts;
   facts.rope = {.dims = 6, .base = 10000};
