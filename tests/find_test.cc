@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "base/test_dir.h"
 #include "decode/architecture.h"
@@ -28,6 +29,7 @@ class Find : public testing::Test {
                     RopePairing pairing = RopePairing::half) {
     RandomModel random{.facts = find_architecture(architecture_)->tiny(), .seed = seed};
     random.facts.rope.pairing = pairing;
+    if (change_) change_(random.facts);
     if (head_channels_ > 0) {
       auto& rope = random.facts.rope_local ? *random.facts.rope_local : random.facts.rope;
       random.facts.head_channels = rope.dims = head_channels_;
@@ -70,7 +72,8 @@ class Find : public testing::Test {
     ASSERT_TRUE(write_safetensors(file, tensors));
   }
   bool twin_tokens_ = false;
-  int head_channels_ = 0;  // of layers that slide, where some do; 0: the architecture's
+  int head_channels_ = 0;               // of layers that slide, where some do; 0: the architecture's
+  std::function<void(Facts&)> change_;  // of the tiny model
   std::string_view architecture_ = "llama";
   std::string_view cache_ = "concat";
   TestDir dir_;
@@ -136,7 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"F14:content=stale", "sdpa", {"attn"}, "L = 1"}, Planted{"F14:content=zero", "sdpa", {"attn"}, "L = 1"},
         Planted{"F14:content=nan", "sdpa", {"attn"}, "L = 1"}, Planted{"F14:content=zero", "sdpa", {"attn"}, "L = 1", DType::bf16},
         Planted{"F15:merge=empty,from=3", "sdpa", {"attn"}, "L = 1"}, Planted{"F15:merge=empty,from=5", "sdpa", {"attn"}, "L = 1"},
-        Planted{"F15:merge=head,from=3", "sdpa", {"attn"}, "L = 1"}, Planted{"F15:merge=head,from=5", "sdpa", {"attn"}, "L = 1"}),
+        Planted{"F15:merge=head,from=3", "sdpa", {"attn"}, "L = 1"}, Planted{"F15:merge=head,from=5", "sdpa", {"attn"}, "L = 1"},
+        Planted{"F16:part=sink", "sdpa", {"attn"}, "L = 1"}),
     [](const auto& planted) {
       auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
       std::ranges::replace_if(
@@ -277,6 +281,38 @@ TEST_F(Find, AWindowTooWideIsProvedOnTheLayersThatSlide) {
     EXPECT_EQ(verdict.defects[0].taps, (std::vector<std::string>{"attn"}));
     EXPECT_NE(verdict.defects[0].condition.find("layer in {0, 1, 3}"), std::string::npos) << verdict.defects[0].condition;
   }
+}
+
+TEST_F(Find, APathThatDoesNotStoreAllIsProvedOnTheShapesThatItFails) {
+  struct Case {
+    const char* fault;
+    int heads, kv_heads, head_channels;
+  };
+  for (const auto& [fault, heads, kv_heads, channels] :
+       {Case{"F16:part=heads,content=stale", 9, 1, 8}, Case{"F16:part=heads,content=nan", 18, 2, 8},
+        Case{"F16:part=head_dim,content=zero", 6, 3, 40}, Case{"F16:part=head_dim,content=stale", 6, 3, 40}}) {
+    change_ = [=, heads = heads, kv_heads = kv_heads](Facts& facts) {
+      facts.heads = heads;
+      facts.kv_heads = kv_heads;
+    };
+    head_channels_ = channels;
+    const auto verdict = find_with({fault});
+    ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+    EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+    EXPECT_EQ(verdict.defects[0].fault, full_name(fault));
+    EXPECT_EQ(verdict.defects[0].op, "sdpa");
+    EXPECT_NE(verdict.defects[0].condition.find("L = 1"), std::string::npos) << verdict.defects[0].condition;
+  }
+}
+
+TEST_F(Find, APathThatDoesNotCapIsProved) {
+  architecture_ = "gemma4";
+  const auto verdict = find_with({"F16:part=softcap"});
+  ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  EXPECT_EQ(verdict.defects[0].fault, full_name("F16:part=softcap"));
+  EXPECT_EQ(verdict.defects[0].op, "softcap");
+  EXPECT_EQ(verdict.defects[0].condition, "L = 1");
 }
 
 TEST_F(Find, FaultsOfLayersThatShareAreProved) {

@@ -171,6 +171,75 @@ TEST(F15, WeighsSplitsByTheNextHead) {
   EXPECT_FALSE(broken("F15:merge=head", Attention({.heads = 1, .kv_heads = 1, .slots = 5}).call)) << "there is no other head";
 }
 
+TEST(F16, DoesNotSeeTheSink) {
+  Attention step({.slots = 4});
+  EXPECT_FALSE(broken("F16:part=sink", step.call)) << "a cache without one";
+  step.call.context.cache_spec = *CacheSpec::parse("sink_window:sink=1,window=2");
+  const auto out = broken("F16:part=sink", step.call);
+  ASSERT_TRUE(out);
+  const Part window(step.call, 0, 1, 4);
+  EXPECT_NEAR(out->at({0, 0, 0, 0}), window.output[0] / window.sum, 1e-6);
+  step.call.context.cache_spec = *CacheSpec::parse("rotating:size=4,keep=1");
+  EXPECT_EQ(broken("F16:part=sink", step.call)->values(), out->values());
+  Attention chunk({.tokens = 2, .slots = 4});
+  chunk.call.context.cache_spec = step.call.context.cache_spec;
+  EXPECT_FALSE(broken("F16:part=sink", chunk.call));
+}
+
+TEST(F16, DoesNotCap) {
+  Facts facts;
+  Node node{.op = Op::softcap, .output = "logits", .inputs = {"head"}, .weight = "", .factor = 2};
+  OpCall call;
+  call.node = &node;
+  call.context.facts = &facts;
+  call.inputs = {Tensor::from_values(DType::f32, {1, 1, 3}, Values{1, -4, 9})};
+  call.context.at = {{0}, {{5}}, {{0, 1, 2, 3, 4, 5}}};
+  call.result = to_tensor(softcap(to_array(call.inputs[0]), 2), DType::f32);
+  EXPECT_EQ(broken("F16:part=softcap", call)->values(), (Values{1, -4, 9}));
+  EXPECT_FALSE(broken("F16:part=heads", call));
+  EXPECT_FALSE(broken("F16:part=softcap", Attention({}).call));
+  call.context.at.position = {{5, 6}};
+  EXPECT_FALSE(broken("F16:part=softcap", call)) << "several tokens";
+}
+
+TEST(F16, DoesNotStoreHeadsFromTheEighthOfAGroupOn) {
+  Attention step({.heads = 18, .kv_heads = 2, .slots = 3});
+  step.call.previous = Tensor::from_values(DType::f32, step.call.result.shape(), Values(36, 7.5));
+  for (const auto& [spec, content] : {std::pair("F16:part=heads,content=stale", 7.5), std::pair("F16:part=heads,content=zero", 0.0)}) {
+    const auto out = broken(spec, step.call);
+    ASSERT_TRUE(out);
+    for_each_index(out->shape(), [&, content = content](std::span<const std::int64_t> i) {
+      EXPECT_EQ(out->at(i), i[1] % 9 == 8 ? content : step.call.result.at(i));
+    });
+  }
+  EXPECT_TRUE(std::isnan(broken("F16:part=heads,content=nan", step.call)->at({0, 17, 0, 1})));
+  EXPECT_FALSE(broken("F16:part=heads", Attention({.heads = 16, .kv_heads = 2, .slots = 3}).call)) << "groups of eight";
+}
+
+TEST(F16, DoesNotStoreTheTailOfAHead) {
+  const Attention step({.slots = 3, .channels = 80});
+  const auto out = broken("F16:part=head_dim,content=zero", step.call);
+  ASSERT_TRUE(out);
+  for_each_index(out->shape(), [&](std::span<const std::int64_t> i) { EXPECT_EQ(out->at(i), i[3] < 64 ? step.call.result.at(i) : 0.0); });
+  EXPECT_FALSE(broken("F16:part=head_dim", Attention({.slots = 3, .channels = 64}).call));
+  EXPECT_FALSE(broken("F16:part=head_dim", Attention({.slots = 3, .channels = 8}).call)) << "less than one whole store";
+}
+
+TEST(F16, ContentMeansNothingWhereAllIsStored) {
+  int sinks = 0, heads = 0;
+  for (const auto& spec : hypotheses(Op::sdpa)) {
+    sinks += spec.id == "F16" && spec.parameters.at("part") == "sink";
+    heads += spec.id == "F16" && spec.parameters.at("part") == "heads";
+  }
+  EXPECT_EQ(sinks, 1);
+  EXPECT_EQ(heads, 3);
+  EXPECT_FALSE(content_is_open(*FaultSpec::parse("F16:part=softcap")));
+  EXPECT_TRUE(content_is_open(*FaultSpec::parse("F16:part=heads")));
+  EXPECT_FALSE(content_is_open(*FaultSpec::parse("F16:part=heads,content=nan")));
+  EXPECT_FALSE(content_is_open(*FaultSpec::parse("F05")));
+  EXPECT_EQ(completed(*FaultSpec::parse("F16:part=heads")).text(), "F16:content=stale,part=heads");
+}
+
 TEST(F22, PermutesTheRowsOfTheKeyProjectionWithinAHead) {
   Facts facts;
   facts.rope = {.dims = 6, .base = 10000};
