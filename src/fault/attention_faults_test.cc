@@ -240,6 +240,31 @@ TEST(F16, ContentMeansNothingWhereAllIsStored) {
   EXPECT_EQ(completed(*FaultSpec::parse("F16:part=heads")).text(), "F16:content=stale,part=heads");
 }
 
+TEST(F18, WrapsPositions) {
+  Facts facts;
+  facts.heads = facts.kv_heads = 1;
+  facts.head_channels = 4;
+  facts.rope = {.dims = 4, .base = 10000};
+  Node node{.op = Op::rope, .output = "layers.0.q_rope", .inputs = {"layers.0.q"}, .weight = "", .layer = 0};
+  OpCall call;
+  call.node = &node;
+  call.context.facts = &facts;
+  call.inputs = {Tensor::from_values(DType::f32, {1, 1, 2, 4}, Values{1, 2, 3, 4, 5, 6, 7, 8})};
+  const auto at = [&](std::int64_t one, std::int64_t other) {
+    return to_tensor(rope(to_array(call.inputs[0]), facts.rope, {{one, other}}), DType::f32);
+  };
+  call.context.at = {{0}, {{255, 256}}, {{255, 256}}};
+  call.result = at(255, 256);
+  EXPECT_EQ(broken("F18:limit=256", call)->values(), at(255, 0).values());
+  EXPECT_FALSE(broken("F18:limit=2048", call));
+  call.context.at.position = {{4099, 4100}};
+  EXPECT_EQ(broken("F18:limit=2048", call)->values(), at(3, 4).values());
+  EXPECT_FALSE(broken("F18:index=slot,limit=4", call));
+  call.context.at.position = {{254, 255}};
+  call.result = at(254, 255);
+  EXPECT_FALSE(broken("F18:limit=256", call)) << "below the limit";
+}
+
 TEST(F22, PermutesTheRowsOfTheKeyProjectionWithinAHead) {
   Facts facts;
   facts.rope = {.dims = 6, .base = 10000};

@@ -82,6 +82,26 @@ TEST(F13, FreesOneSlotWhereAChunkLeftSeveralTooMany) {
   EXPECT_EQ(broken("F13:how=one_token", drafted.call), Values{});
 }
 
+TEST(F18, WrapsTheSlotsOfNewTokens) {
+  EXPECT_EQ(broken("F18:index=slot,limit=4", Write({0, 1, 2}, 1, {0, 1, 2, 3}).call), Values{}) << "the last slot below the limit";
+  EXPECT_EQ(broken("F18:index=slot,limit=4", Write({0, 1, 2, 3}, 1, {0, 1, 2, 3, 4}).call), (Values{5, 2, 3, 4, 0}));
+  EXPECT_EQ(broken("F18:index=slot,limit=4", Write({0, 1, 2}, 3, {0, 1, 2, 3, 4, 5}).call), (Values{5, 6, 3, 4, 0, 0}));
+  EXPECT_EQ(broken("F18:index=slot,limit=4", Write({}, 5, {0, 1, 2, 3, 4}).call), (Values{5, 2, 3, 4, 0}));
+  EXPECT_EQ(broken("F18:index=slot,limit=256", Write({0, 1, 2, 3}, 1, {0, 1, 2, 3, 4}).call), Values{});
+  EXPECT_EQ(broken("F18:index=position,limit=4", Write({0, 1, 2, 3}, 1, {0, 1, 2, 3, 4}).call), Values{}) << "RoPE's";
+}
+
+TEST(F18, WrapsAByteOfASlot) {
+  Slots before(256), after(257);
+  std::iota(before.begin(), before.end(), 0);
+  std::iota(after.begin(), after.end(), 0);
+  const auto values = broken("F18:index=slot,limit=256", Write(before, 1, after).call);
+  ASSERT_EQ(values.size(), 257u);
+  EXPECT_EQ(values[0], 257);
+  EXPECT_EQ(values[1], 2);
+  EXPECT_EQ(values[256], 0);
+}
+
 TEST(F23, TakesAllOfTheCacheAlongWithTheDraft) {
   Write step({0, 1}, 1, {0, 1, 2});
   EXPECT_EQ(broken("F23:cache=reset", step.call), Values{}) << "no draft";

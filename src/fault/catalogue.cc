@@ -27,6 +27,7 @@ std::span<const FaultEntry> fault_catalogue() {
       entries::f14_block_tail(),
       entries::f15_split_merge(),
       entries::f16_path_lacks_a_part(),
+      entries::f18_index_wraps(),
       entries::f19_block_table_of_another_step(),
       entries::f22_kv_heads_tiled(),
       entries::f23_draft_stays(),

@@ -18,6 +18,7 @@ FaultEntry f13_ring_cache();
 FaultEntry f14_block_tail();
 FaultEntry f15_split_merge();
 FaultEntry f16_path_lacks_a_part();
+FaultEntry f18_index_wraps();
 FaultEntry f19_block_table_of_another_step();
 FaultEntry f22_kv_heads_tiled();
 FaultEntry f23_draft_stays();
