@@ -102,6 +102,27 @@ TEST(F18, WrapsAByteOfASlot) {
   EXPECT_EQ(values[256], 0);
 }
 
+TEST(F20, GivesBackAForeignAnUnwrittenOrAHalfOverwrittenBlock) {
+  Write step({0, 1}, 1, {0, 1, 2});
+  step.call.previous = column({1, 2, 53, 54});  // of the other sequence
+  for (const char* spec : {"F20:block=foreign", "F20:block=unwritten", "F20:block=half"})
+    EXPECT_EQ(broken(spec, step.call), Values{}) << "a draft may have been taken back: nothing was reused";
+  step.call.prefix_reused = true;
+  EXPECT_EQ(broken("F20:block=foreign", step.call), (Values{53, 54, 3}));
+  EXPECT_EQ(broken("F20:block=unwritten", step.call), (Values{0, 0, 3}));
+  EXPECT_EQ(broken("F20:block=half", step.call), (Values{1, 54, 3}));
+  step.call.previous = column({1, 2, 53});
+  EXPECT_EQ(broken("F20:block=foreign", step.call), (Values{53, 2, 3})) << "the other sequence had one token of its own";
+}
+
+TEST(F20, ACopyThatIsMadeAgainHasNoForeignBlock) {
+  Write step({0, 1, 2, 3}, 1, {0, 1, 2, 3, 4});
+  step.call.restored = true;
+  EXPECT_EQ(broken("F20:block=foreign", step.call), Values{});
+  EXPECT_EQ(broken("F20:block=unwritten", step.call), (Values{0, 0, 0, 0, 5}));
+  EXPECT_EQ(broken("F20:block=half", step.call), (Values{1, 2, 0, 0, 5}));
+}
+
 TEST(F23, TakesAllOfTheCacheAlongWithTheDraft) {
   Write step({0, 1}, 1, {0, 1, 2});
   EXPECT_EQ(broken("F23:cache=reset", step.call), Values{}) << "no draft";
