@@ -123,6 +123,20 @@ TEST(F20, ACopyThatIsMadeAgainHasNoForeignBlock) {
   EXPECT_EQ(broken("F20:block=half", step.call), (Values{1, 2, 0, 0, 5}));
 }
 
+TEST(F21, WritesTheSlotOfTheFirstStep) {
+  Write step({0, 1, 2}, 1, {0, 1, 2, 3});
+  EXPECT_EQ(broken("F21", step.call), Values{}) << "no single-token step was seen";
+  step.call.traced_slot = 3;
+  EXPECT_EQ(broken("F21", step.call), Values{}) << "this is the first one";
+  step.call.traced_slot = 1;
+  EXPECT_EQ(broken("F21", step.call), (Values{1, 4, 3, 0}));
+  step.call.traced_slot = 7;
+  EXPECT_EQ(broken("F21", step.call), (Values{1, 2, 3, 0})) << "behind the live view";
+  Write chunk({0, 1, 2}, 2, {0, 1, 2, 3, 4});
+  chunk.call.traced_slot = 1;
+  EXPECT_EQ(broken("F21", chunk.call), Values{}) << "another graph";
+}
+
 TEST(F23, TakesAllOfTheCacheAlongWithTheDraft) {
   Write step({0, 1}, 1, {0, 1, 2});
   EXPECT_EQ(broken("F23:cache=reset", step.call), Values{}) << "no draft";

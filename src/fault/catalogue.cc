@@ -30,6 +30,7 @@ std::span<const FaultEntry> fault_catalogue() {
       entries::f18_index_wraps(),
       entries::f19_block_table_of_another_step(),
       entries::f20_reused_block(),
+      entries::f21_write_slot_frozen(),
       entries::f22_kv_heads_tiled(),
       entries::f23_draft_stays(),
   };

@@ -21,6 +21,7 @@ FaultEntry f16_path_lacks_a_part();
 FaultEntry f18_index_wraps();
 FaultEntry f19_block_table_of_another_step();
 FaultEntry f20_reused_block();
+FaultEntry f21_write_slot_frozen();
 FaultEntry f22_kv_heads_tiled();
 FaultEntry f23_draft_stays();
 
