@@ -151,6 +151,62 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+/// Faults that damage the same places. Each is proved with the others refuted: their trigger was met and what they predict is not what was
+/// seen, or their op was inside its bound in every arm.
+struct LookAlikes {
+  const char* what;
+  const char* planted;
+  std::vector<const char*> refuted;    // of the same op
+  std::vector<const char*> right_ops;  // of the others
+  const char* architecture = "llama";
+};
+void PrintTo(const LookAlikes& faults, std::ostream* out) { *out << faults.what << ": " << faults.planted; }
+
+class LookAlike : public Find, public testing::WithParamInterface<LookAlikes> {};
+
+TEST_P(LookAlike, IsToldFromTheOthers) {
+  const auto& faults = GetParam();
+  architecture_ = faults.architecture;
+  const auto verdict = find_with({faults.planted});
+  ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
+  const auto& defect = verdict.defects[0];
+  EXPECT_EQ(defect.fault, full_name(faults.planted)) << to_text(verdict);
+  EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
+  const auto ruled_out = [&](const std::string& begin, const std::string& part) {
+    return std::ranges::any_of(
+        defect.ruled_out, [&](const auto& claim) { return claim.text.starts_with(begin) && claim.text.find(part) != std::string::npos; });
+  };
+  for (const auto* other : faults.refuted) EXPECT_TRUE(ruled_out(full_name(other) + ": ", "elements")) << other << to_text(verdict);
+  for (const auto* op : faults.right_ops) EXPECT_TRUE(ruled_out(op, "none outside its bound")) << op << to_text(verdict);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Catalogue, LookAlike,
+    testing::Values(
+        LookAlikes{"positions", "F05", {"F08:position=zero", "F08:position=cache_length", "F18:limit=256"}, {"cache_write"}},
+        LookAlikes{"positions", "F08:position=zero", {"F05", "F08:position=cache_length", "F18:limit=256"}, {"cache_write"}},
+        LookAlikes{"positions", "F06:content=zero", {"F18:index=slot,limit=4", "F21"}, {"rope"}},
+        LookAlikes{"past the window", "F11:window=none", {"F11:window=plus_one", "F12:mask=none"}, {"cache_write"}, "gemma3"},
+        LookAlikes{"past the window", "F13:how=slice", {}, {"sdpa"}, "gemma3"},
+        LookAlikes{"past the window", "F13:how=one_token", {}, {"sdpa"}, "gemma3"},
+        LookAlikes{"past a length", "F15:merge=empty,from=5", {"F15:merge=head,from=5", "F14:content=zero"}, {"cache_write", "rope"}},
+        LookAlikes{"past a length", "F15:merge=head,from=5", {"F15:merge=empty,from=5"}, {"cache_write", "rope"}},
+        LookAlikes{"past a length", "F18:index=slot,limit=4", {"F06:append=late", "F21"}, {"sdpa", "rope"}},
+        LookAlikes{"past a length", "F18:index=position,limit=2048", {"F05", "F08:position=zero", "F18:limit=256"}, {"sdpa"}},
+        LookAlikes{"past a length", "F16:part=sink", {"F15:merge=empty,from=3", "F14:content=zero"}, {"cache_write", "rope"}},
+        LookAlikes{"foreign content", "F14:content=stale", {"F14:content=zero", "F15:merge=empty,from=3"}, {"cache_write"}},
+        LookAlikes{"foreign content", "F14:content=zero", {"F14:content=stale"}, {"cache_write"}},
+        LookAlikes{"foreign content", "F19", {"F06:append=longest"}, {"sdpa"}},
+        LookAlikes{"foreign content", "F20:block=foreign", {"F20:block=half", "F20:block=unwritten", "F23:cache=draft"}, {"sdpa"}},
+        LookAlikes{"foreign content", "F20:block=unwritten", {"F23:cache=reset", "F20:block=half"}, {"sdpa"}},
+        LookAlikes{"foreign content", "F23:cache=reset", {"F20:block=unwritten", "F23:cache=draft"}, {"sdpa"}}),
+    [](const auto& faults) {
+      auto name = std::to_string(faults.index) + "_" + std::string(faults.param.planted);
+      std::ranges::replace_if(
+          name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+      return name;
+    });
+
 TEST_F(Find, ContentThatCannotDifferIsSettledWithPartialRotation) {
   // Rotating fewer channels than a head has copies the input first.
   architecture_ = "qwen3_5";
