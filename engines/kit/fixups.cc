@@ -37,7 +37,7 @@ std::string Fixups::variant_for(const std::string& tap, int step) const {
 bool Fixups::touches(const Node& node, int step) const {
   if (std::ranges::any_of(plan_.faults, [&](const FaultSpec& spec) {
         const auto* entry = find_fault(spec.id);
-        return entry != nullptr && entry->can_break(node.op);
+        return entry != nullptr && entry->can_break(spec, node);
       }))
     return true;
   using Kind = Intervention::Kind;

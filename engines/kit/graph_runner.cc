@@ -384,7 +384,10 @@ class Runner {
     CULPRIT_TRY(call.result, backend_.to_host(output));
     call.collapsed_rank = variant_value("rope.rank") == "3" ? 3 : 4;
     call.per_row_offset = per_row_offset() && rows() > 1;
-    call.rows_changed = rows_changed_at(plan_, step);
+    set_schedule(plan_, step, call);
+    if (node.op == Op::cache_write) call.traced_slot = traced_slot_;
+    if (node.op == Op::sdpa && leaves_slots_behind(plan_, cache_))
+      for (std::size_t i = 1; i < call.inputs.size(); ++i) call.behind.push_back(behind_[node.inputs[i]].read(call.inputs[i]));
     return call;
   }
 
@@ -392,6 +395,7 @@ class Runner {
     const auto tokens = tokens_of_step(step);
     batch_->layout.append(end_ + foreign_ - begin_);
     const auto at = coordinates();
+    if (traced_slot_ < 0 && at.tokens() == 1) traced_slot_ = std::ssize(at.slot[0]) - 1;
     masks_.clear();
     values_.clear();
     std::map<std::string, std::string> notes;
@@ -474,9 +478,11 @@ class Runner {
   std::map<int, Array> masks_;                   // of this step, by window
   std::map<std::string, std::string> last_use_;  // of a tap: the last node that takes it
   std::set<std::string> captured_;
-  std::map<std::string, Array> values_;  // outputs of this step by tap
-  int begin_ = 0, end_ = 0;              // tokens fed for good at this step, by column
-  int foreign_ = 0;                      // tokens fed behind them
+  std::map<std::string, Array> values_;        // outputs of this step by tap
+  int begin_ = 0, end_ = 0;                    // tokens fed for good at this step, by column
+  int foreign_ = 0;                            // tokens fed behind them
+  std::int64_t traced_slot_ = -1;              // as OpCall has it
+  std::map<std::string, SlotsBehind> behind_;  // by cache tap, where faults may need it
 };
 
 }  // namespace

@@ -92,6 +92,18 @@ constexpr const char* kSinks = "sink_window:sink=1,window=2";
 constexpr std::size_t kOverflowing = 5;  // tokens: each slot that may be overwritten is
 Arm ring(const Fixture& f) { return with_cache(rows_of(f, {0}, kOverflowing), kRing); }
 Arm ring_single(const Fixture& f) { return with_cache(in_chunks(f, {0}, kOverflowing, 1), kRing); }
+// The two ways in which a chunk and a ring meet: the ring has wrapped before, or the chunk is longer than the ring by two or more.
+constexpr const char* kSmallRing = "rotating:size=2,keep=0";
+Arm ring_after_wrap(const Fixture& f) {
+  Arm arm = with_cache(rows_of(f, {0}, kOverflowing), kSmallRing);
+  arm.plan.chunks = {2, 1, static_cast<int>(arm.plan.sequences[0].size()) - 3};
+  return arm;
+}
+Arm ring_long_prefill(const Fixture& f) {
+  Arm arm = with_cache(rows_of(f, {0}, kOverflowing), kSmallRing);
+  arm.plan.chunks = {static_cast<int>(arm.plan.sequences[0].size()) - 1, 1};
+  return arm;
+}
 Arm sinks(const Fixture& f) { return with_cache(rows_of(f, {0}, kOverflowing), kSinks); }
 Arm sinks_single(const Fixture& f) { return with_cache(in_chunks(f, {0}, kOverflowing, 1), kSinks); }
 // What is stored is not what was written, and attention reads what is stored: logits differ from those of other caches by what the bits
@@ -121,12 +133,14 @@ Arm reused_cache(const Fixture& f) {
 }
 
 // The second step feeds its token and two of another row's, which it takes back.
-Arm speculative(const Fixture& f) {
-  Arm arm = alone_0(f);
+Arm with_draft(const Fixture& f, Arm arm) {
   const auto& other = f.sequences[1];
   arm.plan.drafts.push_back({.step = 1, .tokens = {{other[2], other[3]}}});
   return arm;
 }
+Arm speculative(const Fixture& f) { return with_draft(f, alone_0(f)); }
+// The buffer is then longer than the ring.
+Arm ring_speculative(const Fixture& f) { return with_draft(f, ring(f)); }
 Arm permuted(const Fixture& f) { return rows_of(f, all_rows(f, f.sequences.size() - 1), kShort); }
 Arm unequal(const Fixture& f) {
   Arm arm = rows_of(f, {0, 1, 2}, kShort);
@@ -202,6 +216,10 @@ std::vector<ArmEntry> arm_entries() {
       {"rotating cache", "row 0 alone with a rotating cache that holds all", rotating},
       {"ring", "row 0 with a rotating cache of three tokens, of which it keeps the first", ring},
       {"ring, single tokens", "the same, one token a step", ring_single},
+      {"ring, chunk after a wrap", "row 0 with a rotating cache of two tokens: a prefill of two, one token, then the rest at once",
+       ring_after_wrap},
+      {"ring, long prefill", "row 0 with a rotating cache of two tokens: a prefill of all but one token, then that", ring_long_prefill},
+      {"ring, speculative", "as 'ring', two draft tokens fed at the second step and taken back", ring_speculative},
       {"sink-window cache", "row 0 alone with a cache of a sink and a window that holds all", sink_window},
       {"sinks", "row 0 with a cache of one sink and a window of two tokens", sinks},
       {"sinks, single tokens", "the same, one token a step", sinks_single},
@@ -267,6 +285,7 @@ std::vector<Relation> relations() {
       {"poisoned = padded cache", "padded cache", "poisoned cache"},
       {"rotating cache = concat cache", "alone", "rotating cache"},
       {"ring: single tokens = a chunk that fits, then single tokens", "ring", "ring, single tokens"},
+      {"ring: speculative = incremental", "ring", "ring, speculative"},
       {"sink-window cache = concat cache", "alone", "sink-window cache"},
       {"sinks: single tokens = a chunk that fits, then single tokens", "sinks", "sinks, single tokens"},
       {"quantized cache, 8 bits: single tokens = a prefill of two, then single tokens", "quantized cache, 8 bits",

@@ -377,6 +377,19 @@ bool restored_before(const RunPlan& plan, int step) {
   return std::ranges::any_of(plan.restore_after, [&](int after) { return after < step; });
 }
 
+bool leaves_slots_behind(const RunPlan& plan, const CacheSpec& cache) {
+  const bool takes_back = !plan.drafts.empty() || plan.reuse;
+  return takes_back && !plan.poison && plan.restore_after.empty() && plan.active.empty() && !plan.reprefill && cache.keeps_all();
+}
+
+void set_schedule(const RunPlan& plan, int step, OpCall& call) {
+  call.rows_changed = rows_changed_at(plan, step);
+  call.taken_back = step > 0 ? taken_back_after(plan, step - 1) : 0;
+  call.prefix_reused = plan.reuse.has_value() && step == priming_steps(plan);
+  call.restored = std::ranges::find(plan.restore_after, step - 1) != plan.restore_after.end();
+  call.poisoned = plan.poison;
+}
+
 void feed_step(const RunPlan& plan, int step, CacheContent& content) {
   if (plan.reprefill) content.clear();
   content.feed(kept_at(plan, step) + foreign_at(plan, step));

@@ -117,6 +117,10 @@ struct RunPlan {
 [[nodiscard]] int taken_back_after(const RunPlan& plan, int step);
 /// Whether the cache was made again from a copy before `step`.
 [[nodiscard]] bool restored_before(const RunPlan& plan, int step);
+/// Whether attention may read a cache behind whose live slots tokens lie that were taken back.
+[[nodiscard]] bool leaves_slots_behind(const RunPlan& plan, const CacheSpec& cache);
+/// Tells `call`, of an op at `step`, what the schedule did since the step before.
+void set_schedule(const RunPlan& plan, int step, OpCall& call);
 /// Whether `sync` acts after `tap` at `step`.
 [[nodiscard]] bool syncs_after(const RunPlan& plan, const std::string& tap, int step);
 /// Feeds what `step` feeds; what is taken back after it is fed too. A re-prefill begins with a fresh cache.

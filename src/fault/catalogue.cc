@@ -24,8 +24,15 @@ std::span<const FaultEntry> fault_catalogue() {
       entries::f09_rotary_table(),
       entries::f11_window(),
       entries::f12_causal_mask(),
+      entries::f13_ring_cache(),
+      entries::f14_block_tail(),
+      entries::f15_split_merge(),
+      entries::f16_path_lacks_a_part(),
       entries::f17_scale_misread(),
+      entries::f18_index_wraps(),
       entries::f19_block_table_of_another_step(),
+      entries::f20_reused_block(),
+      entries::f21_write_slot_frozen(),
       entries::f22_kv_heads_tiled(),
       entries::f23_draft_stays(),
       entries::f24_matvec_of_packed_weight(),
@@ -41,12 +48,14 @@ const FaultEntry* find_fault(std::string_view id) {
 
 bool FaultEntry::can_break(Op op) const { return std::find(ops.begin(), ops.end(), op) != ops.end(); }
 
+bool FaultEntry::can_break(const FaultSpec& spec, const Node& node) const {
+  return can_break(node.op) && glob_match(spec.parameter("tap", "**"), node.output) && (concerns == nullptr || concerns(spec, node));
+}
+
 Result<std::optional<Tensor>> apply_fault(const FaultSpec& spec, const OpCall& call) {
   const auto* entry = find_fault(spec.id);
   if (entry == nullptr) return fail("fault-unknown", fmt::format("there is no fault '{}'", spec.id));
-  if (!entry->can_break(call.node->op)) return std::optional<Tensor>{};
-  const auto tap = spec.parameter("tap", "**");
-  if (!glob_match(tap, call.node->output)) return std::optional<Tensor>{};
+  if (!entry->can_break(spec, *call.node)) return std::optional<Tensor>{};
   CULPRIT_TRY(auto broken, entry->breaks(spec, call));
   if (!broken) return std::optional<Tensor>{};
   return std::optional<Tensor>{std::move(broken->output)};
@@ -66,9 +75,38 @@ std::vector<FaultSpec> hypotheses(Op op) {
         }
       product = std::move(next);
     }
+    if (entry.is_distinct != nullptr) std::erase_if(product, [&](const FaultSpec& spec) { return !entry.is_distinct(spec); });
     specs.insert(specs.end(), product.begin(), product.end());
   }
   return specs;
+}
+
+Tensor SlotsBehind::read(const Tensor& cache) {
+  if (held_.rank() != cache.rank() || held_.dim(2) <= cache.dim(2)) {
+    held_ = cache.copy();
+    return {};
+  }
+  const auto live = cache.dim(2);
+  for_each_index(cache.shape(), [&](std::span<const std::int64_t> i) { held_.set(i, cache.at(i)); });
+  return held_.sliced(2, live, held_.dim(2)).copy();
+}
+
+FaultSpec completed(FaultSpec spec) {
+  if (const auto* entry = find_fault(spec.id))
+    for (const auto& [name, values] : entry->parameters) spec.parameters.try_emplace(name, values.front());
+  return spec;
+}
+
+bool content_is_open(const FaultSpec& spec) {
+  const auto* entry = find_fault(spec.id);
+  if (entry == nullptr || spec.parameters.contains("content")) return false;
+  for (const auto& [name, values] : entry->parameters) {
+    if (name != "content") continue;
+    auto other = completed(spec);
+    other.parameters["content"] = values.back();
+    return entry->is_distinct == nullptr || entry->is_distinct(other);
+  }
+  return false;
 }
 
 namespace {
@@ -157,6 +195,25 @@ Result<std::optional<Broken>> altered(OpCall call) {
   auto broken = exactly(std::move(output), call);
   if (broken) broken->altered = std::move(call);
   return broken;
+}
+
+OpCall with_more_slots(OpCall call, const Tensor& keys, const Tensor& values, const std::vector<std::int64_t>& seen) {
+  const auto append = [](Tensor& cache, const Tensor& more) {
+    auto shape = cache.shape();
+    const auto slots = shape[2];
+    shape[2] += more.dim(2);
+    auto longer = Tensor::zeros(cache.dtype(), shape);
+    for_each_index(shape, [&](std::span<const std::int64_t> i) {
+      longer.set(i, i[2] < slots ? cache.at(i) : more.at({i[0], i[1], i[2] - slots, i[3]}));
+    });
+    cache = longer;
+  };
+  append(call.inputs.at(1), keys);
+  append(call.inputs.at(2), values);
+  auto& at = call.context.at;
+  for (std::size_t row = 0; row < at.slot.size(); ++row)
+    for (std::int64_t slot = 0; slot < keys.dim(2); ++slot) at.slot[row].push_back(slot < seen[row] ? at.position[row][0] : -1);
+  return call;
 }
 
 OpCall with_window(OpCall call, int window) {

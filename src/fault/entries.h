@@ -15,8 +15,15 @@ FaultEntry f08_decode_position_reset();
 FaultEntry f09_rotary_table();
 FaultEntry f11_window();
 FaultEntry f12_causal_mask();
+FaultEntry f13_ring_cache();
+FaultEntry f14_block_tail();
+FaultEntry f15_split_merge();
+FaultEntry f16_path_lacks_a_part();
 FaultEntry f17_scale_misread();
+FaultEntry f18_index_wraps();
 FaultEntry f19_block_table_of_another_step();
+FaultEntry f20_reused_block();
+FaultEntry f21_write_slot_frozen();
 FaultEntry f22_kv_heads_tiled();
 FaultEntry f23_draft_stays();
 FaultEntry f24_matvec_of_packed_weight();
@@ -33,6 +40,9 @@ FaultEntry f24_matvec_of_packed_weight();
 [[nodiscard]] std::int64_t cached_tokens(const OpCall& call);
 /// Whether the step's tokens are the last slots: not so where a ring is written in place.
 [[nodiscard]] bool appends(const OpCall& call);
+/// The call of a single-token step whose attention sees more slots behind its own: `keys` and `values` [row, kv_head, slot, channel], of
+/// which row r sees the first seen[r].
+[[nodiscard]] OpCall with_more_slots(OpCall call, const Tensor& keys, const Tensor& values, const std::vector<std::int64_t>& seen);
 /// A Broken with exact values; nothing when they equal call.result bit for bit.
 [[nodiscard]] std::optional<Broken> exactly(Tensor output, const OpCall& call);
 /// What the output's memory held before: the op's previous output, element by element whatever its shape, and 0 beyond its end.

@@ -268,13 +268,8 @@ class Finder {
   std::vector<FaultSpec> planted(const std::string& content = {}) const {
     auto specs = options_.faults;
     for (auto& spec : specs)
-      if (is_open(spec)) spec.parameters["content"] = content.empty() ? spec.parameter("content", "") : content;
+      if (content_is_open(spec)) spec.parameters["content"] = content.empty() ? spec.parameter("content", "") : content;
     return specs;
-  }
-  static bool is_open(const FaultSpec& spec) {
-    const auto* entry = find_fault(spec.id);
-    return entry != nullptr && !spec.parameters.contains("content") &&
-           std::ranges::any_of(entry->parameters, [](const auto& parameter) { return parameter.first == "content"; });
   }
 
   Result<void> search() {
@@ -480,7 +475,7 @@ class Finder {
   // A fault whose content was left open is planted with each: each must be told from the others.
   Result<void> try_contents(Op op, const FaultSpec& explained, Defect& defect) {
     const auto open =
-        std::ranges::find_if(options_.faults, [&](const FaultSpec& spec) { return spec.id == explained.id && is_open(spec); });
+        std::ranges::find_if(options_.faults, [&](const FaultSpec& spec) { return spec.id == explained.id && content_is_open(spec); });
     if (open == options_.faults.end()) return {};
     const auto* entry = find_fault(explained.id);
     for (const auto& [name, values] : entry->parameters) {

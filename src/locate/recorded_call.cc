@@ -135,6 +135,26 @@ Result<std::pair<Tensor, std::vector<std::vector<std::int64_t>>>> gathered_cache
   return gathered;
 }
 
+/// Slots that the first step of a single token found, up to `step`; -1 when there was none.
+std::int64_t traced_slot(const Trace& trace, int step, const std::string& tap) {
+  for (int earlier = 0; earlier <= step; ++earlier)
+    if (const auto* record = trace.find(earlier, tap); record != nullptr && record->at.tokens() == 1)
+      return std::ssize(record->at.slot[0]) - 1;
+  return -1;
+}
+
+Result<Tensor> slots_behind(const Trace& trace, int step, const std::string& cache_tap) {
+  SlotsBehind behind;
+  Tensor latest;
+  for (int earlier = 0; earlier <= step; ++earlier) {
+    const auto* record = trace.find(earlier, cache_tap);
+    if (record == nullptr || record->file.empty()) continue;
+    CULPRIT_TRY(const auto read, trace.tensor(*record));
+    latest = behind.read(read);
+  }
+  return latest;
+}
+
 }  // namespace
 
 Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, const Trace& trace, int step, const Node& node) {
@@ -187,7 +207,13 @@ Result<RecordedCall> recorded_call(const Model& model, UsedWeights& weights, con
   if (before != nullptr) {
     CULPRIT_TRY(call.previous, trace.tensor(*before));
   }
-  call.rows_changed = rows_changed_at(plan, step);
+  set_schedule(plan, step, call);
+  if (node.op == Op::cache_write) call.traced_slot = traced_slot(trace, step, node.output);
+  if (node.op == Op::sdpa && leaves_slots_behind(plan, call.context.cache_spec)) {
+    for (std::size_t i = 1; i < node.inputs.size(); ++i) {
+      CULPRIT_TRY(call.behind.emplace_back(), slots_behind(trace, step, node.inputs[i]));
+    }
+  }
   if (node.op == Op::cache_write && holds_earlier(output->at) && !plan.reprefill) {
     if (plan.active.empty() && before != nullptr) {
       call.context.cache = call.previous;

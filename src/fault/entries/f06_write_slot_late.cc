@@ -3,10 +3,25 @@
 namespace culprit::entries {
 namespace {
 
+/// Rows that join are gathered at one length, but the shorter ones stay where they were, at the left: the new tokens of all are appended at
+/// the longest one's end, and a hole lies before them. Rows are right-aligned, so it lies where their tokens belong.
+std::optional<Broken> appended_at_the_longest(const OpCall& call) {
+  if (!call.rows_changed) return std::nullopt;
+  const auto before = cached_tokens(call);
+  auto output = call.result.copy();
+  for_each_index({output.dim(0), output.dim(1), before, output.dim(3)}, [&](std::span<const std::int64_t> i) {
+    const auto& slots = call.context.at.slot[static_cast<std::size_t>(i[0])];
+    const auto short_by = std::min(before, std::find_if(slots.begin(), slots.end(), [](auto slot) { return slot >= 0; }) - slots.begin());
+    output.set(i, i[2] + short_by < before ? call.result.at({i[0], i[1], i[2] + short_by, i[3]}) : 0.0);
+  });
+  return exactly(std::move(output), call);
+}
+
 // The new tokens are written one slot late: the first new slot stays unwritten and the newest token falls behind the live view.
 Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) {
   const auto before = cached_tokens(call);
   if (before == 0 || !appends(call)) return std::nullopt;
+  if (spec.parameter("append", "late") == "longest") return appended_at_the_longest(call);
   auto output = call.result.copy();
   const auto& new_tokens = call.inputs.at(0);
   const auto tokens = new_tokens.dim(2);
@@ -20,18 +35,28 @@ Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) 
   return exactly(std::move(output), call);
 }
 
+bool is_distinct(const FaultSpec& spec) {
+  return spec.parameter("append", "late") == "late" || spec.parameter("content", "zero") == "zero";
+}
+
 }  // namespace
 
 FaultEntry f06_write_slot_late() {
   return {.id = "F06",
           .ops = {Op::cache_write},
-          .title = "the cache is written one slot late",
-          .mechanism = "new keys or values land at slot + 1: a hole stays at their slot and the newest one falls out of the live view",
-          .trigger = "a step that appends to a cache which is not empty",
+          .title = "the cache is written one slot late, or at the longest row's end",
+          .mechanism =
+              "new keys or values land at slot + 1: a hole stays at their slot and the newest one falls out of the live view (late); or a "
+              "row that joins longer ones is appended to at their end: a hole lies behind what it had (longest)",
+          .trigger = "a step that appends to a cache which is not empty; longest: before which rows of unequal lengths joined",
           .public_example = "onnxruntime-genai 2354",
-          .parameters = {{"content", {"zero", "last"}}},
+          .parameters = {{"content", {"zero", "last"}}, {"append", {"late", "longest"}}},
           .breaks = breaks,
-          .meanings = {{"content=zero", "the hole holds zeros"}, {"content=last", "the hole holds the token before"}},
+          .is_distinct = is_distinct,
+          .meanings = {{"content=zero", "the hole holds zeros"},
+                       {"content=last", "the hole holds the token before"},
+                       {"append=late", "each row is written at slot + 1"},
+                       {"append=longest", "a row that joins longer ones is written at their end"}},
           .look_alikes = {
               {"F17", "the slot behind the one that is wrong: a hole and a token that fell out are F06's; F17 moves nothing"},
               {"F02", "a read of the cache by its strides: wrong under F06, whose writer is, and right under F02, whose reader is wrong"},
