@@ -81,7 +81,7 @@ class Find : public testing::Test {
     ASSERT_TRUE(write_safetensors(file, tensors));
   }
   bool twin_tokens_ = false;
-  int bits_ = 0;           // of the weights; 0: dense
+  int bits_ = 0;                        // of the weights; 0: dense
   int head_channels_ = 0;               // of layers that slide, where some do; 0: the architecture's
   std::function<void(Facts&)> change_;  // of the tiny model
   std::string_view architecture_ = "llama";

@@ -10,6 +10,7 @@ namespace culprit::cli {
 [[nodiscard]] std::span<const Verb* const> verbs();
 
 extern const Verb kFind, kRun, kAudit, kCompare, kExplain, kReport;
+extern const Verb kCaseList, kCaseRun;
 extern const Verb kQualify;
 extern const Verb kEngineList, kEngineAdd, kEngineInfo;
 extern const Verb kModelList, kModelGet, kModelMake, kModelInfo;

@@ -65,21 +65,21 @@ Result<std::optional<Broken>> breaks(const FaultSpec& spec, const OpCall& call) 
 }  // namespace
 
 FaultEntry f22_kv_heads_tiled() {
-  return {.id = "F22",
-          .ops = {Op::sdpa, Op::linear},
-          .title = "kv heads are tiled instead of repeated, or the rows of their weight are permuted",
-          .mechanism =
-              "query head h reads kv head h mod kv_heads instead of h div group (tiled); or the rows of the k projection lie in the order "
-              "of the other pairing of RoPE (rows_permuted)",
-          .trigger = "grouped-query attention (tiled); always, keys only (rows_permuted)",
-          .public_example = "TinyLlama 24",
-          .parameters = {{"heads", {"tiled", "rows_permuted"}}},
-          .breaks = breaks,
-          .concerns = concerns,
-          .meanings = {{"heads=tiled", "query head h reads kv head h mod kv_heads"},
-                       {"heads=rows_permuted", "the rows of the k projection lie in the order of the other pairing of RoPE"}},
-          .look_alikes = {{"F04", "one row: wrong under F22, right under F04"},
-                          {"F02", "the inputs made contiguous: F02 goes, F22 stays"}}};
+  return {
+      .id = "F22",
+      .ops = {Op::sdpa, Op::linear},
+      .title = "kv heads are tiled instead of repeated, or the rows of their weight are permuted",
+      .mechanism =
+          "query head h reads kv head h mod kv_heads instead of h div group (tiled); or the rows of the k projection lie in the order "
+          "of the other pairing of RoPE (rows_permuted)",
+      .trigger = "grouped-query attention (tiled); always, keys only (rows_permuted)",
+      .public_example = "TinyLlama 24",
+      .parameters = {{"heads", {"tiled", "rows_permuted"}}},
+      .breaks = breaks,
+      .concerns = concerns,
+      .meanings = {{"heads=tiled", "query head h reads kv head h mod kv_heads"},
+                   {"heads=rows_permuted", "the rows of the k projection lie in the order of the other pairing of RoPE"}},
+      .look_alikes = {{"F04", "one row: wrong under F22, right under F04"}, {"F02", "the inputs made contiguous: F02 goes, F22 stays"}}};
 }
 
 }  // namespace culprit::entries
