@@ -152,9 +152,10 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"F15:merge=empty,from=3", "sdpa", {"attn"}, "L = 1"}, Planted{"F15:merge=empty,from=5", "sdpa", {"attn"}, "L = 1"},
         Planted{"F15:merge=head,from=3", "sdpa", {"attn"}, "L = 1"}, Planted{"F15:merge=head,from=5", "sdpa", {"attn"}, "L = 1"},
         Planted{"F16:part=sink", "sdpa", {"attn"}, "L = 1"}, Planted{"F18:index=position,limit=256", "rope", kQK, "position >= 256"},
-        Planted{"F18:index=position,limit=2048", "rope", kQK, "position"}, Planted{"F18:index=slot,limit=4", "cache_write", kCaches, ""},
-        Planted{"F20:block=foreign", "cache_write", kCaches, ""}, Planted{"F20:block=unwritten", "cache_write", kCaches, ""},
-        Planted{"F20:block=half", "cache_write", kCaches, ""}, Planted{"F21", "cache_write", kCaches, ""}),
+        Planted{"F18:index=position,limit=2048", "rope", kQK, "position >= 2048"},
+        Planted{"F18:index=slot,limit=4", "cache_write", kCaches, ""}, Planted{"F20:block=foreign", "cache_write", kCaches, ""},
+        Planted{"F20:block=unwritten", "cache_write", kCaches, ""}, Planted{"F20:block=half", "cache_write", kCaches, ""},
+        Planted{"F21", "cache_write", kCaches, ""}),
     [](const auto& planted) {
       auto name = std::string(planted.param.fault) + "_" + std::string(name_of(planted.param.dtype));
       std::ranges::replace_if(

@@ -166,6 +166,15 @@ Arm at_base(const Fixture& f, std::size_t which) {
 Arm base_0(const Fixture& f) { return at_base(f, 0); }
 Arm base_1021(const Fixture& f) { return at_base(f, 1); }
 Arm base_4099(const Fixture& f) { return at_base(f, 2); }
+// Two of the tokens before a limit and the rest from it on: an index that wraps at the limit moves these away from those. In a run on one side
+// of it all move alike, and since rotations are relative the logits stay as they were.
+Arm across(const Fixture& f, std::int64_t limit) {
+  Arm arm = alone_0(f);
+  arm.plan.position_base = limit - 2;
+  return arm;
+}
+Arm across_256(const Fixture& f) { return across(f, 256); }
+Arm across_2048(const Fixture& f) { return across(f, 2048); }
 Arm evaluated(const Fixture& f, Sync sync) {
   Arm arm = alone_0(f);
   arm.plan.sync = sync;
@@ -237,6 +246,8 @@ std::vector<ArmEntry> arm_entries() {
       {"base 0", "row 0 alone, first token at position 0", base_0},
       {"base 1021", "row 0 alone, first token at position 1021", base_1021},
       {"base 4099", "row 0 alone, first token at position 4099", base_4099},
+      {"base 254", "row 0 alone, two tokens before position 256 and two from it on", across_256},
+      {"base 2046", "row 0 alone, two tokens before position 2048 and two from it on", across_2048},
       {"each op", "row 0 alone, evaluated after each op", each_op},
       {"each layer", "row 0 alone, evaluated after each layer", each_layer},
       {"async", "row 0 alone, each op's evaluation begun at once and waited for at the end of the step", async},
@@ -302,6 +313,8 @@ std::vector<Relation> relations() {
       {"position base 0 = 257", "alone", "base 0"},
       {"position base 1021 = 257", "alone", "base 1021"},
       {"position base 4099 = 257", "alone", "base 4099"},
+      {"position base 254 = 257", "alone", "base 254"},
+      {"position base 2046 = 257", "alone", "base 2046"},
       {"each op = lazy evaluation", "alone", "each op"},
       {"each layer = lazy evaluation", "alone", "each layer"},
       {"async = lazy evaluation", "alone", "async"},

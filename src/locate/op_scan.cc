@@ -80,25 +80,30 @@ Result<OpScan> scan_rope(Session& session, const Model& model, const Exploration
   OpScan scan;
   CULPRIT_TRY(const auto sample, bad_single_token(model, exploration));
   if (!sample) return scan;
-  // Every position up to 300, then some that 11 bits of mantissa cannot hold.
+  // Every position up to 300, then some that 11 bits of mantissa cannot hold, and those beside powers of two, where an index may wrap.
   std::vector<std::int64_t> positions;
   for (std::int64_t p = 0; p <= 300; ++p) positions.push_back(p);
-  for (const std::int64_t p : {513, 1021, 2049, 4099, 8195, 16387}) positions.push_back(p);
+  for (const std::int64_t p : {511, 512, 513, 1021, 1023, 1024, 2047, 2048, 2049, 4095, 4096, 4099, 8191, 8192, 8195, 16383, 16384, 16387})
+    positions.push_back(p);
 
   std::map<DType, std::optional<std::int64_t>> smallest;
   for (const auto tried : {DType::f32, DType::bf16, DType::f16}) {
     const auto input = sample->input.cast(tried);
     CULPRIT_CHECK(write_safetensors(session.work() / "scan-in.safetensors", {{"input.0", input}}));
     auto& first = smallest[tried];
+    std::optional<std::int64_t> right;  // the last before that
     for (const auto position : positions) {
       CULPRIT_TRY(const bool wrong, wrong_at(session, model, *sample, input, planted, position));
-      if (!wrong) continue;
+      if (!wrong) {
+        right = position;
+        continue;
+      }
       first = position;
       break;
     }
     scan.notes.push_back(
         first ? fmt::format("op alone, {}: wrong from position {} on{}", name_of(tried), *first,
-                            *first > 0 ? fmt::format(", right at {}", *first - 1) : "")
+                            right ? fmt::format(", right at {}", *right) : "")
               : fmt::format("op alone, {}: right at every position tried (0 to 300, and up to {})", name_of(tried), positions.back()));
   }
   if (!smallest[dtype]) return scan;
