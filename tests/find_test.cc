@@ -163,12 +163,16 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-/// Faults of packed weights. Each is told from those that look alike: rows > 0 wrong (F03), one token wrong (F24), all wrong (F17).
+/// Faults of packed weights. Each is told from those that look alike: rows > 0 wrong (F03), one token wrong (F24), all wrong (F17). Scales of
+/// 1 are planted into a model without SwiGLU: they make activations so large that gates come to lie between -88.72 and -88, where the sigmoid
+/// of MLX's CPU build is 0 in f32 though exp does not overflow, which is a finding of its own.
 class PackedWeights : public Find, public testing::WithParamInterface<Planted> {};
 
 TEST_P(PackedWeights, FaultIsLocatedExplainedAndProved) {
   const auto& planted = GetParam();
+  const std::string_view fault = planted.fault;
   bits_ = 4;
+  if (fault.find("scale=one") != fault.npos || fault.find("term=scale") != fault.npos) architecture_ = "gemma3";
   const auto verdict = find_with({planted.fault}, planted.dtype);
   ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
   const auto& defect = verdict.defects[0];
@@ -220,7 +224,7 @@ TEST_F(Find, QuantisedCachesThatAreMisreadOrNeverQuantisedAreProved) {
 
 TEST_F(Find, ExpertsOnMisreadScalesAreProved) {
   architecture_ = "qwen3_moe";
-  bits_ = 4;
+  bits_ = 2;
   const auto verdict = find_with({"F17:scale=one"});
   ASSERT_EQ(verdict.defects.size(), 2u) << to_text(verdict);
   for (const auto& defect : verdict.defects) EXPECT_EQ(defect.fault, "F17:scale=one") << to_text(verdict);
