@@ -48,8 +48,9 @@ std::vector<Predicate> candidates(const std::vector<Observation>& bad, bool coll
   if (caches.size() == 1)
     offer(fmt::format("{} cache", *caches.begin()), [caches](const Observation& o) { return caches.contains(o.cache); });
   // Positions are what the arms chose; how many tokens of its own sequence come before one is what a window or a cache's length is about.
+  offer("token is not padding", [](const Observation& o) { return o.position >= o.base; });
   if (before_min > 0)
-    offer(fmt::format("at least {} tokens before", before_min),
+    offer(fmt::format("at least {} token{} before", before_min, before_min == 1 ? "" : "s"),
           [before_min](const Observation& o) { return o.position >= 0 && o.position - o.base >= before_min; });
   offer("token index > 0", [](const Observation& o) { return o.token > 0; });
   offer("rank 3", [](const Observation& o) { return o.rank == 3; });

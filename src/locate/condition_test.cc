@@ -75,6 +75,26 @@ TEST(Condition, NamesHowManyTokensComeBeforeWhateverThePositionBase) {
   EXPECT_EQ(condition.equivalents[0], std::vector<std::string>{"position >= 262"});
 }
 
+TEST(Condition, LeavesOutTokensOfPaddingWhateverThePositionBase) {
+  // Padding sees only itself: a mask without padding changes the tokens behind it.
+  std::vector<Observation> places;
+  for (const bool padded : {false, true})
+    for (std::int64_t token = 0; token < 4; ++token) {
+      Observation o;
+      o.role = "attn";
+      o.base = 257;
+      o.padded = padded;
+      o.tokens = 4;
+      o.token = static_cast<int>(token);
+      o.position = o.base + token - (padded ? 2 : 0);
+      o.bad = padded && token >= 2;
+      places.push_back(o);
+    }
+  const auto condition = contrast(places);
+  EXPECT_EQ(condition.text(), "token is not padding and row is padded");
+  EXPECT_EQ(condition.good_covered, 0);
+}
+
 TEST(Condition, NamesTheRole) {
   const auto condition = contrast(all_places([](const Observation& o) { return o.role == "q_rope"; }));
   EXPECT_EQ(condition.text(), "tap q_rope");

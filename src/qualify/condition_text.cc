@@ -31,6 +31,7 @@ const std::map<std::string_view, bool (*)(const Observation&)>& fixed_predicates
       {"input is a strided view", [](const Observation& o) { return !o.input_contiguous; }},
       {"index of dimension 0 > 0", [](const Observation& o) { return o.dim0() > 0; }},
       {"after the cache was restored", [](const Observation& o) { return o.restored; }},
+      {"token is not padding", [](const Observation& o) { return o.position >= o.base; }},
       {"row is padded", [](const Observation& o) { return o.padded; }},
       {"rows joined or left", [](const Observation& o) { return o.rows_changed; }},
       {"after a draft was taken back", [](const Observation& o) { return o.after_draft; }},
@@ -75,10 +76,11 @@ std::optional<PlaceTest> read_predicate(std::string_view text, DType dtype) {
     if (!value) return std::nullopt;
     return [value](const Observation& o) { return o.position >= *value; };
   }
-  constexpr std::string_view kBefore = " tokens before";
-  if (const auto rest = behind(text, "at least "); rest && rest->ends_with(kBefore)) {
-    const auto value = number(rest->substr(0, rest->size() - kBefore.size()));
-    if (!value) return std::nullopt;
+  if (const auto rest = behind(text, "at least ")) {
+    const auto end = rest->find(' ');
+    const auto value = number(rest->substr(0, end));
+    const auto unit = end == std::string_view::npos ? std::string_view() : rest->substr(end);
+    if (!value || (unit != " tokens before" && unit != " token before")) return std::nullopt;
     return [value](const Observation& o) { return o.position - o.base >= *value; };
   }
   if (const auto least = behind(text, "slot >= ")) {

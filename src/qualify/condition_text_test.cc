@@ -28,7 +28,7 @@ Observation random_place(Dice& dice) {
   o.heads = 2;
   o.head = dice.between(0, 1);
   o.token = dice.between(0, static_cast<int>(o.tokens) - 1);
-  o.position = o.base + o.cached + o.token;
+  o.position = o.base + o.cached + o.token - (o.padded ? 2 : 0);
   o.slot = dice.between(0, 3);
   return o;
 }
@@ -45,6 +45,8 @@ TEST(ConditionText, IsReadAsContrastMeantIt) {
       [](const Observation& o) { return o.layer != 1 && o.role != "q_rope"; },
       [](const Observation& o) { return o.position >= 258; },
       [](const Observation& o) { return o.position - o.base >= 2; },
+      [](const Observation& o) { return o.position - o.base >= 1; },
+      [](const Observation& o) { return o.position >= o.base && o.padded; },
       [](const Observation& o) { return o.slot >= 2 && o.cached > 0; },
       [](const Observation& o) { return o.cache == "concat" && o.variant == "default"; },
       [](const Observation& o) { return o.cache != "concat" && o.variant != "default"; },
@@ -88,7 +90,8 @@ TEST(ConditionText, ReadsWhatAScanOfTheOpAdds) {
 }
 
 TEST(ConditionText, WhatItDoesNotKnowIsAnError) {
-  for (const char* text : {"", "L = 2", "position >= ", "position >= three", "layer in {0", "L = 1 and the moon is full"}) {
+  for (const char* text : {"", "L = 2", "position >= ", "position >= three", "layer in {0", "at least two tokens before",
+                           "at least 2 moons", "L = 1 and the moon is full"}) {
     const auto test = read_condition(text, DType::f32);
     ASSERT_FALSE(test) << text;
     EXPECT_EQ(test.error().id, "verdict-invalid");
