@@ -333,9 +333,27 @@ TEST(audit, a_sigmoid_that_vanishes_is_precision_and_only_where_exp_overflows) {
   const auto vanished = judged();
   EXPECT_EQ(vanished.judgement, Judgement::precision);
   EXPECT_EQ(vanished.precision, 2);
-  EXPECT_EQ(vanished.reason, "sigmoid underflows to 0 in f16 where exp(-x) overflows (x < -11.09)");
+  EXPECT_EQ(vanished.reason, "sigmoid underflows to 0 in f16 where exp(-x) overflows, or sigmoid is subnormal (x < -11.09)");
   values[1] = 0;  // exp(11.0859375) is 65226: a finite f16
   EXPECT_EQ(judged().judgement, Judgement::corruption);
+}
+
+// exp(88.1) is a finite f32, but 1 / (1 + exp(88.1)) is subnormal: MLX 0.32.4 on CPU has exp(88.1) = infinity and sigmoid(-88.1) = 0.
+TEST(audit, a_subnormal_sigmoid_may_be_flushed_to_zero_and_a_normal_one_not) {
+  const std::vector<double> gate = {-88.1, -87.5, -87.3, 1}, up = {1e4, 1e4, 1e4, 1};
+  for (const auto dtype : {DType::f32, DType::bf16}) {
+    const auto expected = bounded_swiglu(dtype, gate, up);
+    auto values = expected.value.values;
+    const auto judged = [&] {
+      OpAudit audit;
+      judge(expected, Tensor::from_values(dtype, {1, 1, 4}, values), audit);
+      return audit.judgement;
+    };
+    values[0] = values[1] = 0;
+    EXPECT_EQ(judged(), Judgement::precision) << name_of(dtype);
+    values[2] = 0;
+    EXPECT_EQ(judged(), Judgement::corruption) << name_of(dtype);
+  }
 }
 
 TEST(audit, infinities_are_legal_only_beyond_the_dtype) {

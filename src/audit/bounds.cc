@@ -1,5 +1,6 @@
 #include "audit/bounds.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -43,6 +44,11 @@ double overflow_threshold(DType dtype) {
   // largest = 2^e (2 - 2u) and half its ulp is 2^e u.
   const auto rounding = rounding_of(dtype);
   return rounding.largest * (1 + rounding.unit / (2 - 2 * rounding.unit));
+}
+
+double sigmoid_vanishes_from(DType dtype) {
+  const double smallest_normal = dtype == DType::f64 ? 0x1p-1022 : 0x1p-126;
+  return std::min(overflow_threshold(dtype), 1 / smallest_normal);
 }
 
 }  // namespace culprit

@@ -47,5 +47,8 @@ inline constexpr double kElementsJudged = 0x1p40;
 
 /// Magnitudes from here on round to infinity: half an ulp beyond the largest finite value (IEEE 754-2019, 4.3.1).
 [[nodiscard]] double overflow_threshold(DType dtype);
+/// From this exp(-x) on sigmoid(x) may be 0 in place of its value, as less precision: exp overflows the dtype, or sigmoid(x) is below the smallest
+/// normal number of f32 (of f64 in f64), in which exp is evaluated, and arithmetic that flushes subnormal numbers loses it.
+[[nodiscard]] double sigmoid_vanishes_from(DType dtype);
 
 }  // namespace culprit

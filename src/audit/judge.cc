@@ -156,7 +156,8 @@ void judge(const Bounded& expected, const Tensor& actual, OpAudit& audit) {
     if (cell.count > 0) audit.cells.push_back(cell);
   }
   if (vanished)
-    audit.reason = fmt::format("sigmoid underflows to 0 in {} where exp(-x) overflows (x < {:.2f})", name_of(dtype), -std::log(threshold));
+    audit.reason = fmt::format("sigmoid underflows to 0 in {} where exp(-x) overflows, or sigmoid is subnormal (x < {:.2f})",
+                               name_of(dtype), -std::log(sigmoid_vanishes_from(dtype)));
   else if (rounded)
     audit.reason = fmt::format("its steps are rounded to {}, as declared, and not to f32",
                                unit > rounding_of(DType::f32).unit ? name_of(dtype) : "the dtype of the run");

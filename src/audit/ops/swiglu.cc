@@ -27,10 +27,10 @@ std::vector<double> swiglu_bounds(const BoundCall& call) {
   return bounds;
 }
 
-// The overflow is judged with exp's own error, as above, in f32: an engine evaluates exp of narrow types there.
+// The threshold is judged with exp's own error, as above, in f32: an engine evaluates exp of narrow types there.
 std::vector<bool> swiglu_may_vanish(const Array& gate, DType dtype) {
   const double step = units_of(dtype, {}).step;
-  const double threshold = overflow_threshold(dtype);
+  const double threshold = sigmoid_vanishes_from(dtype);
   std::vector<bool> may_vanish(gate.values.size());
   for (std::size_t i = 0; i < may_vanish.size(); ++i) {
     const double g = gate.values[i];

@@ -62,6 +62,8 @@ FaultEntry f06_write_slot_late() {
               {"F02", "a read of the cache by its strides: wrong under F06, whose writer is, and right under F02, whose reader is wrong"},
               {"F05", "the cache's content: right under F05, a hole under F06"},
               {"F08", "the cache's content: every slot holds what was written under F08, a hole is there under F06"},
+              {"F18", "a run below the limit: right under F18, wrong under F06"},
+              {"F21", "the first step of one token: right under F21, wrong under F06"},
               {"F23", "a decode without drafts: F06 stays, F23 goes"}}};
 }
 

@@ -65,7 +65,12 @@ FaultEntry f13_ring_cache() {
               "than the ring; one_token: a token after a chunk that is longer than the ring by two",
           .public_example = "mlx-vlm 1715, ollama 15591",
           .parameters = {{"how", {"slice", "trim", "one_token"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"how=slice", "a chunk is appended to the ring as it lies"},
+                       {"how=trim", "tokens are taken back by the counters, and the buffer keeps them"},
+                       {"how=one_token", "one slot is freed where a chunk left several too many"}},
+          .look_alikes = {{"F11", "a cache that keeps all tokens: F11 stays, F13 is of a ring and goes"}},
+          .plant_model = "gemma3"};
 }
 
 }  // namespace culprit::entries

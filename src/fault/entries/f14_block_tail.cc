@@ -43,7 +43,12 @@ FaultEntry f14_block_tail() {
           .trigger = "a single-token step whose live slots do not end with a block",
           .public_example = "vllm 43961",
           .parameters = {{"content", {"stale", "zero", "nan"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"content=stale", "tokens that were taken back, where there were any, else fresh memory"},
+                       {"content=zero", "zeros"},
+                       {"content=nan", "NaN"}},
+          .look_alikes = {{"F15", "live slots that end with a block of 16: right under F14; the same number of splits: wrong under F15"},
+                          {"F20", "the cache that attention reads: right under F14, foreign under F20"}}};
 }
 
 }  // namespace culprit::entries

@@ -115,7 +115,14 @@ FaultEntry f15_split_merge() {
           .trigger = "a single-token step with so many slots; empty: of which a split has none that is seen",
           .public_example = "vllm 47188, 22003",
           .parameters = {{"merge", {"empty", "head"}}, {"from", {"3", "5"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"merge=empty", "an empty split counts as if its log-sum-exp were 0"},
+                       {"merge=head", "the partial outputs of a head are weighed by the log-sum-exp of the next"},
+                       {"from=3", "from three slots on"},
+                       {"from=5", "from five slots on"}},
+          .look_alikes = {{"F14", "live slots that end with a block of 16: right under F14; the same number of splits: wrong under F15"},
+                          {"F16", "one slot more or less around the length: F15 begins at it, F16 does not depend on it"},
+                          {"F18", "the cache and the rotated keys: right under F15, wrong under F18"}}};
 }
 
 }  // namespace culprit::entries

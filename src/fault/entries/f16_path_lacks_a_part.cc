@@ -77,7 +77,15 @@ FaultEntry f16_path_lacks_a_part() {
           .public_example = "vllm-metal 665",
           .parameters = {{"part", {"sink", "softcap", "heads", "head_dim"}}, {"content", {"stale", "zero", "nan"}}},
           .breaks = breaks,
-          .is_distinct = is_distinct};
+          .is_distinct = is_distinct,
+          .meanings = {{"part=sink", "the sink's slots are not seen"},
+                       {"part=softcap", "the cap is left out"},
+                       {"part=heads", "query heads 8 and up of a group are not stored"},
+                       {"part=head_dim", "channels behind the last whole 32 are not stored"},
+                       {"content=stale", "what is not stored keeps the step before"},
+                       {"content=zero", "what is not stored is zero"},
+                       {"content=nan", "what is not stored is NaN"}},
+          .look_alikes = {{"F15", "one slot more or less around the length: F15 begins at it, F16 does not depend on it"}}};
 }
 
 }  // namespace culprit::entries

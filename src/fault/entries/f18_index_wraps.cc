@@ -44,7 +44,14 @@ FaultEntry f18_index_wraps() {
           .trigger = "positions, or slots, from the limit on",
           .public_example = "vllm 50427",
           .parameters = {{"index", {"position", "slot"}}, {"limit", {"256", "2048", "4"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"index=position", "rotary positions are taken modulo the limit"},
+                       {"index=slot", "the slots that new tokens are written to are"},
+                       {"limit=256", "8 bits"},
+                       {"limit=2048", "11 bits"},
+                       {"limit=4", "a table of four, which short runs reach"}},
+          .look_alikes = {{"F15", "the cache and the rotated keys: right under F15, wrong under F18"},
+                          {"F06", "a run below the limit: right under F18, wrong under F06"}}};
 }
 
 }  // namespace culprit::entries

@@ -27,7 +27,8 @@ FaultEntry f19_block_table_of_another_step() {
           .public_example = "vllm 45357",
           .parameters = {},
           .breaks = breaks,
-          .look_alikes = {{"F04", "rows that stay: right under F19, wrong under F04"},
+          .look_alikes = {{"F20", "a batch whose rows stay, with a reused prefix: right under F19, wrong under F20"},
+                          {"F04", "rows that stay: right under F19, wrong under F04"},
                           {"F23", "rows that stay, a draft taken back: right under F19, wrong under F23"}}};
 }
 

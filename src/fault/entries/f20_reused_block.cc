@@ -35,7 +35,13 @@ FaultEntry f20_reused_block() {
           .trigger = "the first step behind a prefix that is reused, or after the cache was made again from a copy",
           .public_example = "LMCache 4991",
           .parameters = {{"block", {"foreign", "unwritten", "half"}}},
-          .breaks = breaks};
+          .breaks = breaks,
+          .meanings = {{"block=foreign", "the other sequence's own tokens"},
+                       {"block=unwritten", "nothing was written"},
+                       {"block=half", "the later half is the other sequence's; of a copy: nothing"}},
+          .look_alikes = {{"F14", "the cache that attention reads: right under F14, foreign under F20"},
+                          {"F19", "a batch whose rows stay, with a reused prefix: right under F19, wrong under F20"},
+                          {"F23", "a draft that is taken back, without reuse: wrong under F23, right under F20"}}};
 }
 
 }  // namespace culprit::entries

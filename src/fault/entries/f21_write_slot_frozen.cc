@@ -25,7 +25,8 @@ FaultEntry f21_write_slot_frozen() {
           .trigger = "a single-token step at another slot than the run's first one",
           .public_example = "mlx-swift-lm 406",
           .parameters = {},
-          .breaks = breaks};
+          .breaks = breaks,
+          .look_alikes = {{"F06", "the first step of one token: right under F21, wrong under F06"}}};
 }
 
 }  // namespace culprit::entries

@@ -42,7 +42,8 @@ FaultEntry f23_draft_stays() {
           .parameters = {{"cache", {"draft", "reset"}}},
           .breaks = breaks,
           .meanings = {{"cache=draft", "the tokens of the draft stay"}, {"cache=reset", "all that the cache held before is 0"}},
-          .look_alikes = {{"F06", "a decode without drafts: right under F23, wrong under F06"},
+          .look_alikes = {{"F20", "a draft that is taken back, without reuse: wrong under F23, right under F20"},
+                          {"F06", "a decode without drafts: right under F23, wrong under F06"},
                           {"F19", "a draft in a batch whose rows stay: wrong under F23, right under F19"}}};
 }
 
