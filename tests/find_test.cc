@@ -637,6 +637,18 @@ TEST_F(Find, OfTwoGuiltyOpsBothAreChargedAndNoOther) {
   EXPECT_EQ(findings(verdict).size(), 8u);
 }
 
+TEST_F(Find, AWindowThatNoRunReachesIsNotTested) {
+  architecture_ = "gemma3";
+  const auto said = [](const Verdict& verdict) {
+    return std::ranges::any_of(verdict.not_tested, [](const std::string& text) { return text.starts_with("sliding windows of "); });
+  };
+  EXPECT_FALSE(said(find_with({})));
+  change_ = [](Facts& facts) { facts.window = 6; };
+  const auto verdict = find_with({"F11:window=none"});
+  EXPECT_TRUE(said(verdict)) << to_text(verdict);
+  EXPECT_EQ(verdict.status, Status::inconclusive);
+}
+
 TEST_F(Find, NobodyIsChargedWhereNothingIsWrong) {
   suspects_ = "all";
   const auto verdict = find_with({});

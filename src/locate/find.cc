@@ -276,6 +276,7 @@ class Finder {
     auto arms = make_arms(fixture_);
     for (auto& arm : arms) arm.plan.faults = planted();
     for (const auto& fault : planted()) decide("{} is planted into every run, as if the engine had it", fault.text());
+    note_windows();
     say("running {} arms", arms.size());
     CULPRIT_TRY(exploration_, explore(*session_, model_, weights_, arms, [this](const std::string& line) { say("{}", line); }));
     for (const auto& run : exploration_.runs) decide("arm {} (run {}): {}", run.arm.name, run.made.entry, run.arm.what);
@@ -299,6 +300,18 @@ class Finder {
       verdict_.compared.push_back("orders of evaluation, all taps recorded and the logits alone: equal bit for bit");
     CULPRIT_TRY(verdict_.precision, precision_findings(*session_, model_, weights_, exploration_));
     return {};
+  }
+
+  // A window that no run reaches is a part of the model that was not tried.
+  void note_windows() {
+    const auto longest = static_cast<int>(std::ranges::max_element(fixture_.sequences, {}, &std::vector<int>::size)->size());
+    std::set<int> beyond;
+    for (const auto& node : model_.graph().nodes())
+      if (node.op == Op::sdpa && node.window >= longest) beyond.insert(node.window);
+    for (const int window : beyond)
+      verdict_.not_tested.push_back(
+          fmt::format("sliding windows of {} tokens: no run is longer than {}, so one that is too wide, or not there, could not show",
+                      window, longest));
   }
 
   void count_audits() {
