@@ -66,7 +66,10 @@ Verdict verdict_as_expected() {
   defect.op = "rope";
   defect.condition = "L = 1 and row > 0";
   verdict.defects.push_back(defect);
-  verdict.suspects.push_back({.name = "cache", .finding = SuspectOutcome::Finding::cleared});
+  SuspectOutcome suspect;
+  suspect.name = "cache";
+  suspect.finding = SuspectOutcome::Finding::cleared;
+  verdict.suspects.push_back(suspect);
   verdict.ledger.add({});
   return verdict;
 }

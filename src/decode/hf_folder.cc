@@ -114,7 +114,8 @@ Result<HfTensors> HfTensors::open(const std::filesystem::path& folder, bool in_w
   }
   CULPRIT_TRY(const auto json, read_json_file(index));
   std::map<std::string, std::string> files;
-  CULPRIT_CHECK(Fields(json, index.string(), "json-invalid").required("weight_map", files).done(true));
+  if (auto whole = Fields(json, "index", "json-invalid").required("weight_map", files).done(true); !whole)
+    return fail(whole.error().id, whole.error().message, index.string());
   std::set<std::string> shards;
   for (const auto& [name, file] : files) shards.insert(file);
   for (const auto& shard : shards) {

@@ -147,6 +147,10 @@ TEST_P(HfFolder, ReadsShardsAndNarrowDtypes) {
   auto outside = map;
   outside["model.norm.weight"] = "../a.safetensors";
   EXPECT_EQ(index(outside).error().id, "json-invalid");
+  auto no_file = map;
+  no_file["model.norm.weight"] = Json::object();
+  EXPECT_EQ(index(no_file).error().id, "json-invalid");
+  EXPECT_EQ(index(no_file).error().where, (folder() / "model.safetensors.index.json").string());
   auto elsewhere = map;
   elsewhere["absent"] = "a.safetensors";
   EXPECT_NE(index(elsewhere).error().message.find("absent"), std::string::npos);

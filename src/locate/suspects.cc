@@ -85,21 +85,40 @@ Judged judge(const Exploration& exploration, const std::vector<int>& nodes) {
 
 std::int64_t wrong_outputs(const AuditedRun& run) { return std::ranges::count(run.report.ops, Judgement::corruption, &OpAudit::judgement); }
 
-Arm made_right(Arm arm, const std::vector<std::string>& globs) {
+Arm intervened(Arm arm, Intervention::Kind kind, const std::vector<std::string>& globs) {
   for (const auto& glob : globs) {
     Intervention intervention;
-    intervention.kind = Intervention::Kind::exact;
+    intervention.kind = kind;
     intervention.tap = glob;
     arm.plan.interventions.push_back(std::move(intervention));
   }
   return arm;
 }
 
+/// The defect went with the suspect made right. If it goes as far with the suspect's own outputs handed back, which changes no value, then it
+/// depends on how these lie in memory or when they are evaluated, and not on what they are.
+Result<void> try_control(Session& session, const Model& model, UsedWeights& weights, const DefectRuns& defect,
+                         const std::vector<std::string>& globs, std::int64_t left, SuspectOutcome& outcome) {
+  auto arm = intervened(defect.bad->arm, Intervention::Kind::keep, globs);
+  arm.plan.name += " + " + outcome.name + " kept";
+  auto kept = run_and_audit(session, model, weights, arm, fmt::format("suspect {}: its own outputs handed back", outcome.name));
+  if (!kept && kept.error().id == "not-supported") return {};
+  if (!kept) return tl::unexpected(std::move(kept).error());
+  const auto with_own = wrong_outputs(*kept);
+  outcome.own_cure = with_own == left && with_own < wrong_outputs(*defect.bad);
+  outcome.entries.push_back(kept->made.entry);
+  outcome.text +=
+      fmt::format("; with its own outputs handed back unchanged, {} stay{}", with_own,
+                  outcome.own_cure ? ": it is how they lie in memory or when they are evaluated that matters, not what they are" : "");
+  return {};
+}
+
 /// The intervention: the bad arm with the suspect alone made right, against the right one with the suspect made right too, so that one
 /// factor differs in each pair.
 Result<void> intervene(Session& session, const Model& model, UsedWeights& weights, const DefectRuns& defect,
                        const std::vector<std::string>& globs, SuspectOutcome& outcome) {
-  auto bad_arm = made_right(defect.bad->arm, globs), right_arm = made_right(defect.right->arm, globs);
+  constexpr auto kExact = Intervention::Kind::exact;
+  auto bad_arm = intervened(defect.bad->arm, kExact, globs), right_arm = intervened(defect.right->arm, kExact, globs);
   bad_arm.plan.name += " + " + outcome.name + " right";
   right_arm.plan.name += " + " + outcome.name + " right";
   CULPRIT_TRY(const auto bad,
@@ -114,7 +133,7 @@ Result<void> intervene(Session& session, const Model& model, UsedWeights& weight
       fmt::format("; it alone made right, {} of {} wrong outputs of other ops stay; to the run without the defect {}, before {}", left, all,
                   to_text(after), to_text(before));
   outcome.entries.insert(outcome.entries.end(), {defect.bad->made.entry, defect.right->made.entry, bad.made.entry, right.entry});
-  return {};
+  return outcome.stays ? Result<void>{} : try_control(session, model, weights, defect, globs, left, outcome);
 }
 
 }  // namespace
@@ -188,7 +207,7 @@ Result<std::vector<SuspectOutcome>> test_suspects(Session& session, const Model&
       outcome.finding = SuspectOutcome::Finding::cleared;
       if (defect.bad != nullptr && defect.right != nullptr) {
         CULPRIT_CHECK(intervene(session, model, weights, defect, globs_of(nodes, model.graph()), outcome));
-        if (!outcome.stays) outcome.finding = SuspectOutcome::Finding::unsettled;
+        if (!outcome.stays && !outcome.own_cure) outcome.finding = SuspectOutcome::Finding::unsettled;
       }
     }
     outcomes.push_back(std::move(outcome));

@@ -133,11 +133,9 @@ Json to_json(const OrderFinding& finding) {
 }
 
 Json to_json(const SuspectOutcome& suspect) {
-  return {{"suspect", suspect.name},
-          {"finding", name_of(suspect.finding)},
-          {"defect_stays", suspect.stays},
-          {"text", suspect.text},
-          {"runs", suspect.entries}};
+  return {{"suspect", suspect.name},       {"finding", name_of(suspect.finding)},
+          {"defect_stays", suspect.stays}, {"own_outputs_cure", suspect.own_cure},
+          {"text", suspect.text},          {"runs", suspect.entries}};
 }
 
 Json to_json(const RelationOutcome& relation) {

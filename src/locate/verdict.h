@@ -147,14 +147,15 @@ struct OrderFinding {
 /// What became of a suspect that the user named.
 struct SuspectOutcome {
   enum class Finding {
-    absent,     // the model has no such part, or none of its outputs could be judged
-    cleared,    // no output of it is outside its bound, and with it alone made right the defect stays
-    charged,    // outputs of it are outside their bound
+    absent,   // the model has no such part, or none of its outputs could be judged
+    cleared,  // no output of it is outside its bound, and with it alone made right the defect stays, or goes as far as with its own values
+    charged,  // outputs of it are outside their bound
     unsettled,  // its outputs are inside their bounds, but with it alone made right the defect does not stay as it was
   };
   std::string name;
   Finding finding = Finding::absent;
-  bool stays = false;  // with it alone made right, the defect
+  bool stays = false;     // with it alone made right, the defect
+  bool own_cure = false;  // the defect goes as far when its own outputs are handed back unchanged: it is their layout or timing
   std::string text;
   std::vector<int> entries;
 };
