@@ -568,7 +568,7 @@ TEST_F(Find, AFaultOfOneRoleOrLayerIsProvedThere) {
     const auto verdict = find_with({fault});
     ASSERT_EQ(verdict.defects.size(), 1u) << to_text(verdict);
     EXPECT_EQ(verdict.status, Status::proved) << to_text(verdict);
-    EXPECT_EQ(verdict.defects[0].fault, fault);
+    EXPECT_EQ(verdict.defects[0].fault, full_name(fault));
     EXPECT_EQ(verdict.defects[0].taps, taps);
     EXPECT_NE(verdict.defects[0].condition.find(condition), std::string::npos) << verdict.defects[0].condition;
   }

@@ -76,7 +76,10 @@ Result<Fixups::Fixed> Fixups::apply(OpCall& call, int step) {
     call.result = tensor.cast(call.dtype);
     fixed.note = "replaced";
   }
-  if (fixed.note.empty() && intervention_for(Intervention::Kind::keep, tap, step) != nullptr) fixed.note = "kept";
+  if (intervention_for(Intervention::Kind::keep, tap, step) != nullptr) {
+    call.result = call.result.contiguous();  // as what an intervention puts there is
+    if (fixed.note.empty()) fixed.note = "kept";
+  }
   if (!plan_.faults.empty()) previous_[tap] = call.result.copy();
   if (!fixed.note.empty()) {
     CULPRIT_TRY(fixed.output, backend_.from_host(call.result));

@@ -46,11 +46,11 @@ std::string lines_of(const CaseRun& run, const std::string& find_line) {
 }
 
 Result<int> run_one(Context& context, const Arguments& arguments, const CampaignSettings& settings, const std::string& name) {
-  CULPRIT_TRY(const auto drawn, draw_case(settings.seed, name));
+  CULPRIT_CHECK(draw_case(settings.seed, name));
   const auto folder = (arguments.has("out") ? settings.out : settings.work) / fmt::format("case-{}", name);
-  CULPRIT_TRY(const auto run, run_case(settings.engine, drawn, folder));
+  CULPRIT_TRY(const auto run, run_case(settings.engine, settings.seed, name, folder));
   const auto model = arguments.has("out") ? (folder / "model").string() : std::string("MODEL");
-  const auto line = find_command(settings.engine, drawn, model);
+  const auto line = find_command(settings.engine, run.drawn, model);
   if (context.json()) {
     auto json = to_json(run.score);
     json["find"] = line;

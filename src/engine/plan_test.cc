@@ -222,7 +222,7 @@ TEST(PlanTest, ValidateRefusesContradictions) {
       {"variant with a file",
        [](RunPlan& plan) { plan.interventions = {{.kind = Kind::variant, .tap = "q", .variant = "x", .file = "f"}}; }},
       {"intervention at no step", [](RunPlan& plan) { plan.interventions = {{.kind = Kind::exact, .tap = "q", .steps = {2}}}; }},
-      {"unknown kind", [](RunPlan& plan) { plan.interventions = {{.kind = static_cast<Kind>(3), .tap = "q"}}; }},
+      {"unknown kind", [](RunPlan& plan) { plan.interventions = {{.kind = static_cast<Kind>(4), .tap = "q"}}; }},
   };
   for (const auto& [what, change] : changes) {
     auto plan = small_plan();

@@ -39,6 +39,8 @@ std::span<const KnownDefect> known_defects() {
        "decode steps lose the base of their positions"},
       {"mlx-vlm 1715", "Blaizzy/mlx-vlm#1715", "mlx-vlm", "cache_write", "F13", "", "", "", "", "", "",
        "a ring is read or trimmed by its logical length"},
+      {"mlx-lm 1914", "ml-explore/mlx-lm#1914", "mlx-lm", "cache_write", "F13", "", "", "", "", "", "",
+       "a ring frees one slot whatever the number of new tokens"},
       {"mlx-swift-lm 406", "ml-explore/mlx-swift-lm#406", "mlx-swift-lm", "cache_write", "F21", "", "", "", "", "", "",
        "the write slot is frozen in a traced graph"},
       {"mlx-swift-lm 424", "ml-explore/mlx-swift-lm#424", "mlx-swift-lm", "cache_write", "F23", "", "after a draft was taken back", "", "",

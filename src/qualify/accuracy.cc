@@ -218,6 +218,7 @@ known to it in two places only: the right arm of a proof is the run without the 
   condition that names the trigger is then not exact.
 * Runs until named: the runs that were made when the audit of the last of them first had each changed op outside its bound. find audits after
   all arms, so it makes them all.
+* A fault that changes nothing in any run of its model, find's or the others, is a null of that model and no case: it is drawn again, and counted.
 * Intervals are Wilson's, at 95 %.
 )";
 
@@ -276,10 +277,11 @@ std::string only_command(const Campaign& campaign, const std::string& name) {
 
 std::string accuracy_page(const Campaign& campaign) {
   const auto all = all_of(campaign);
-  int quiet = 0, nulls = 0, imprecise = 0;
+  int quiet = 0, nulls = 0, imprecise = 0, redrawn = 0;
   std::vector<double> seconds;
   for (const auto& [drawn, score] : campaign.cases) {
     seconds.push_back(score.seconds);
+    redrawn += score.attempt;
     if (!drawn.is_null()) continue;
     ++nulls;
     quiet += score.outcome == Outcome::quiet;
@@ -290,8 +292,9 @@ std::string accuracy_page(const Campaign& campaign) {
       "{}\n\n"
       "| | | share | 95 % |\n|---|---|---|---|\n",
       version(), campaign.engine, catalogue_hash(), campaign.engine, campaign.count, campaign.nulls, campaign.seed);
-  text += total_line("faults planted whose trigger was not met, said to be inconclusive", all.inconclusive, all.cases);
+  text += total_line("inconclusive: no run of find meets the trigger, other runs of the model do", all.inconclusive, all.cases);
   text += total_line("localised, of those that changed something", all.localised, all.shown());
+  text += fmt::format("| drawn again, for no run of the model shows the fault | {} | | |\n", redrawn);
   text += total_line("a wrong op named", all.wrong_op, all.shown());
   text += total_line("explained", all.explained, all.shown());
   text += total_line("proved", all.proved, all.shown());

@@ -111,8 +111,7 @@ class Workers {
   void work(int job) {
     const auto folder = settings_.work / fmt::format("job-{}", job);
     while (const auto name = next()) {
-      const auto drawn = draw_case(settings_.seed, *name);
-      auto run = drawn ? run_case(settings_.engine, *drawn, folder) : tl::unexpected(drawn.error());
+      auto run = run_case(settings_.engine, settings_.seed, *name, folder);
       std::error_code ignored;
       fs::remove_all(folder, ignored);
       keep(run ? Result<CaseScore>(std::move(run->score)) : tl::unexpected(std::move(run).error()));
@@ -165,7 +164,7 @@ Result<Campaign> run_campaign(const CampaignSettings& settings) {
   campaign.nulls = settings.nulls;
   campaign.seed = settings.seed;
   for (const auto& name : names) {
-    CULPRIT_TRY(auto drawn, draw_case(settings.seed, name));
+    CULPRIT_TRY(auto drawn, draw_case(settings.seed, name, done.at(name).attempt));
     campaign.cases.push_back({std::move(drawn), done.at(name)});
   }
   return campaign;

@@ -126,11 +126,11 @@ std::string_view name_of(NullKind kind) {
 std::string fault_case_name(int number) { return std::to_string(number); }
 std::string null_case_name(int number) { return fmt::format("{}{}", kNullPrefix, number); }
 
-Result<QualifyCase> draw_case(std::uint64_t campaign_seed, const std::string& name) {
+Result<QualifyCase> draw_case(std::uint64_t campaign_seed, const std::string& name, int attempt) {
   const bool is_null = name.starts_with(kNullPrefix);
   const int number = number_in(std::string_view(name).substr(is_null ? kNullPrefix.size() : 0));
   if (number == 0) return fail("option-value", fmt::format("a case is a number from 1 on, or null-1, null-2, ..; got '{}'", name));
-  Dice dice(mixed(campaign_seed, is_null, number));
+  Dice dice(mixed(campaign_seed, is_null, number) ^ (static_cast<std::uint64_t>(attempt) * 0xbf58476d1ce4e5b9u));
   QualifyCase drawn;
   drawn.name = name;
   drawn.seed = dice.next() >> 32;  // short enough to be typed

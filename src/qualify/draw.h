@@ -39,9 +39,9 @@ struct QualifyCase {
 [[nodiscard]] std::string fault_case_name(int number);  // from 1
 [[nodiscard]] std::string null_case_name(int number);
 /// The case of that name. Each fault of the catalogue is as likely as any other, and so is each value of each parameter; the tap is all, one
-/// layer, one role, or one of both; where the model, the dtype or the cache cannot meet the trigger, find has to say so. One case in ten has
-/// two faults, on different ops. Error ids: option-value when the name is none of a case.
-[[nodiscard]] Result<QualifyCase> draw_case(std::uint64_t campaign_seed, const std::string& name);
+/// layer, one role, or one of both. One case in ten has two faults, on different ops. `attempt`: which draw of this name; a fault that changes
+/// nothing in any run of its model is no case, and is drawn again (run_case). Error ids: option-value when the name is none of a case.
+[[nodiscard]] Result<QualifyCase> draw_case(std::uint64_t campaign_seed, const std::string& name, int attempt = 0);
 
 /// Writes the case's model as a folder that Model::open reads. Error ids: file-write.
 [[nodiscard]] Result<void> write_case_model(const QualifyCase& drawn, const std::filesystem::path& folder);

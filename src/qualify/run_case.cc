@@ -107,6 +107,8 @@ Result<CaseScore> scored(const EngineInfo& engine, const QualifyCase& drawn, con
   CULPRIT_TRY(const auto session, session_for(engine, drawn, work / "model", work / "truth", ledger));
   if (seen.broken_ops().empty()) {
     CULPRIT_TRY(truth.equal_to_clean, equal_to_clean(*session, entries));
+    CULPRIT_TRY(const auto elsewhere, unseen_runs(*session, model, drawn));
+    truth.shows_elsewhere = !elsewhere.broken_ops().empty();
     return score(drawn, verdict, truth);
   }
   CULPRIT_TRY(const auto unseen, unseen_runs(*session, model, drawn));
@@ -164,6 +166,18 @@ Result<CaseRun> run_case(const EngineInfo& engine, const QualifyCase& drawn, con
   if (children_ended()) return fail("interrupted", "the campaign was interrupted");
   run.score = result ? *std::move(result) : score(drawn, result.error());
   return run;
+}
+
+Result<CaseRun> run_case(const EngineInfo& engine, std::uint64_t campaign_seed, const std::string& name, const fs::path& work) {
+  constexpr int kAttempts = 20;
+  for (int attempt = 0;; ++attempt) {
+    CULPRIT_TRY(const auto drawn, draw_case(campaign_seed, name, attempt));
+    std::error_code ignored;
+    fs::remove_all(work, ignored);
+    CULPRIT_TRY(auto run, run_case(engine, drawn, work));
+    run.score.attempt = attempt;
+    if (run.score.outcome != Outcome::inconclusive || run.score.shows_elsewhere || attempt + 1 == kAttempts) return run;
+  }
 }
 
 std::string find_command(const EngineInfo& engine, const QualifyCase& drawn, const std::string& model) {

@@ -21,6 +21,11 @@ struct CaseRun {
 /// Whatever find says, an error too, is a score.
 [[nodiscard]] Result<CaseRun> run_case(const EngineInfo& engine, const QualifyCase& drawn, const std::filesystem::path& work);
 
+/// The case of that name: drawn, run and scored, and drawn again while neither find's runs nor others of its model show the fault.
+/// Error ids: as above; option-value.
+[[nodiscard]] Result<CaseRun> run_case(const EngineInfo& engine, std::uint64_t campaign_seed, const std::string& name,
+                                       const std::filesystem::path& work);
+
 /// "culprit find MODEL --engine ref --dtype bf16 --seed 7 --cache padded --fault F05": the same find on the case's model.
 [[nodiscard]] std::string find_command(const EngineInfo& engine, const QualifyCase& drawn, const std::string& model);
 

@@ -98,6 +98,7 @@ void score_fault(const Verdict& verdict, const Truth& truth, CaseScore& score) {
     score.outcome = Outcome::localised;
   } else if (verdict.status == Status::inconclusive && truth.equal_to_clean) {
     score.outcome = Outcome::inconclusive;
+    score.shows_elsewhere = truth.shows_elsewhere;
   } else {
     score.outcome = Outcome::missed;
     score.why = fmt::format("{}: {}; yet the planted runs are not the clean ones bit for bit", name_of(verdict.status), verdict.reason);
@@ -216,6 +217,8 @@ Json to_json(const CaseScore& score) {
           {"outcome", name_of(score.outcome)},
           {"why", score.why},
           {"status", score.status},
+          {"attempt", score.attempt},
+          {"shows_elsewhere", score.shows_elsewhere},
           {"changed_ops", score.changed_ops},
           {"named_ops", score.named_ops},
           {"named", named},
@@ -230,6 +233,7 @@ Result<CaseScore> case_score_from_json(const Json& json) {
   std::string outcome;
   Fields fields(json, "case", "json-invalid");
   fields.required("case", score.name).required("outcome", outcome).required("why", score.why).required("status", score.status);
+  fields.required("attempt", score.attempt).required("shows_elsewhere", score.shows_elsewhere);
   fields.required("changed_ops", score.changed_ops).required("named_ops", score.named_ops);
   fields.required("precision_findings", score.precision_findings).required("runs", score.runs);
   fields.required("runs_first", score.runs_first).required("seconds", score.seconds);

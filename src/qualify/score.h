@@ -50,6 +50,7 @@ struct ConditionFit {
 struct Truth {
   std::map<std::string, Places> seen;    // by op that was changed: places of find's own runs
   std::map<std::string, Places> unseen;  // of runs that find did not make; may be empty
+  bool shows_elsewhere = false;          // where find's runs do not change: runs that find does not make do
   bool equal_to_clean = false;           // the planted runs hold the bits of the same runs without faults; known where nothing was changed
   /// Whether the fault, as a verdict names it, makes the same of every recorded call of the op as the planted ones do.
   std::function<bool(const std::string& op, const std::string& fault)> same_as_planted;
@@ -74,6 +75,8 @@ struct CaseScore {
   Outcome outcome = Outcome::failed;
   std::string why;  // for an outcome that is wrong: one line
   std::string status;
+  int attempt = 0;               // draws before this one, of faults that change nothing in any run of their model
+  bool shows_elsewhere = false;  // inconclusive: other runs than find's show it, so find's arms lack its trigger
   std::vector<std::string> changed_ops, named_ops;
   std::vector<NamedOp> named;  // the changed ones that are named
   int precision_findings = 0;

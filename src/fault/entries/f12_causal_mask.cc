@@ -76,7 +76,13 @@ FaultEntry f12_causal_mask() {
       .trigger = "a chunk of several tokens; top_left: after tokens that are cached already; no_padding, all_masked: a row that is padded",
       .public_example = "unsloth 9848, mlx 2835",
       .parameters = {{"mask", {"top_left", "none", "no_padding", "all_masked"}}},
-      .breaks = breaks};
+      .breaks = breaks,
+      .meanings = {{"mask=top_left", "token t of a chunk sees slots 0 to t of the cache"},
+                   {"mask=none", "each token sees all slots"},
+                   {"mask=no_padding", "slots of padding are seen"},
+                   {"mask=all_masked", "a token of padding, which sees nothing, becomes NaN and spreads"}},
+      .look_alikes = {{"F07", "q_rope and k_rope of padded rows: right under F12"},
+                      {"F11", "layers without a window: wrong under F12, right under F11"}}};
 }
 
 }  // namespace culprit::entries

@@ -63,7 +63,7 @@ FaultEntry f13_ring_cache() {
           .trigger =
               "a rotating cache; slice: several tokens after it wrapped; trim: a token after others were taken back from a buffer longer "
               "than the ring; one_token: a token after a chunk that is longer than the ring by two",
-          .public_example = "mlx-vlm 1715, ollama 15591",
+          .public_example = "mlx-vlm 1715, mlx-lm 1914",
           .parameters = {{"how", {"slice", "trim", "one_token"}}},
           .breaks = breaks,
           .meanings = {{"how=slice", "a chunk is appended to the ring as it lies"},
