@@ -42,6 +42,8 @@ std::string cache_kind(const QualifyCase& drawn) {
   return text.substr(0, text.find(':'));
 }
 
+std::string weights_kind(const QualifyCase& drawn) { return drawn.bits == 0 ? "dense" : fmt::format("{} bits", drawn.bits); }
+
 std::string fault_ids(const QualifyCase& drawn) {
   std::string ids;
   for (const auto& fault : drawn.faults) ids += (ids.empty() ? "" : " and ") + fault.id;
@@ -268,7 +270,8 @@ std::string describe(const QualifyCase& drawn) {
   std::vector<std::string> what;
   for (const auto& fault : drawn.faults) what.push_back(fmt::format("`{}`", fault.text()));
   if (drawn.is_null()) what.emplace_back(name_of(drawn.null_kind));
-  return fmt::format("{}, {}, {}, {}", fmt::join(what, " and "), drawn.facts.architecture, name_of(drawn.dtype), drawn.cache.text());
+  return fmt::format("{}, {}, {}, {}, {}", fmt::join(what, " and "), drawn.facts.architecture, weights_kind(drawn), name_of(drawn.dtype),
+                     drawn.cache.text());
 }
 
 std::string only_command(const Campaign& campaign, const std::string& name) {
@@ -316,6 +319,7 @@ std::string accuracy_page(const Campaign& campaign) {
   text += group_table("taps", grouped(campaign, tap_kind));
   text += group_table("architecture", grouped(campaign, [](const QualifyCase& drawn) { return drawn.facts.architecture; }));
   text += group_table("dtype", grouped(campaign, [](const QualifyCase& drawn) { return std::string(name_of(drawn.dtype)); }));
+  text += group_table("weights", grouped(campaign, weights_kind));
   text += group_table("cache", grouped(campaign, cache_kind));
   text += null_table(campaign);
   text += confusion(campaign);
@@ -334,6 +338,7 @@ Json to_json(const Campaign& campaign) {
     for (const auto& fault : drawn.faults) faults.push_back(fault.text());
     json["faults"] = faults;
     json["architecture"] = drawn.facts.architecture;
+    json["bits"] = drawn.bits;
     json["dtype"] = name_of(drawn.dtype);
     json["cache"] = drawn.cache.text();
     json["reproduce"] = only_command(campaign, drawn.name);

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "decode/architecture.h"
 #include "decode/facts_json.h"
+#include "decode/hf_folder.h"
 #include "decode/model.h"
 #include "decode/model_folder.h"
 #include "format/safetensors.h"
@@ -73,8 +74,28 @@ const Architecture& draw_architecture(const FaultEntry* entry, Dice& dice) {
   return *(fit.empty() ? architectures()[0] : dice.pick(fit));
 }
 
+/// Whether a Hugging Face config says all of the facts.
+bool fits_hf(const Facts& facts) {
+  const auto config = find_architecture(facts.architecture)->write_hf(facts);
+  const auto back = read_hf_facts(HfConfig(config, "config.json"));
+  return back && to_json(*back) == to_json(facts);
+}
+
+/// One model in three has packed weights: rows of whole groups, and what such folders can say.
+void draw_packing(QualifyCase& drawn, Dice& dice) {
+  if (!dice.chance(33)) return;
+  auto facts = drawn.facts;
+  facts.hidden = kRandomModelGroup * dice.between(1, 2);
+  facts.mlp_hidden = kRandomModelGroup * dice.between(1, 3);
+  facts.rope.pairing = RopePairing::half;
+  if (facts.rope_local) facts.rope_local->pairing = RopePairing::half;
+  if (!check_facts(facts) || !fits_hf(facts)) return;
+  drawn.facts = facts;
+  drawn.bits = dice.pick({2, 4, 8});
+}
+
 void draw_null(QualifyCase& drawn, Dice& dice) {
-  drawn.null_kind = static_cast<NullKind>(dice.between(0, 3));
+  if (drawn.bits == 0) drawn.null_kind = static_cast<NullKind>(dice.between(0, 3));
   if (drawn.null_kind != NullKind::equal_tokens) return;
   for (int row = 0; row < 3; ++row)
     drawn.prompts.emplace_back(kPromptTokens, static_cast<int>(dice.below(static_cast<std::size_t>(drawn.facts.vocabulary))));
@@ -139,6 +160,7 @@ Result<QualifyCase> draw_case(std::uint64_t campaign_seed, const std::string& na
   drawn.cache = draw_cache(dice);
   const auto& architecture = draw_architecture(entry, dice);
   drawn.facts = random_facts(architecture, dice, drawn.cache.quantizes());
+  draw_packing(drawn, dice);
   if (is_null) {
     draw_null(drawn, dice);
     return drawn;
@@ -153,6 +175,7 @@ Result<QualifyCase> draw_case(std::uint64_t campaign_seed, const std::string& na
 }
 
 Result<void> write_case_model(const QualifyCase& drawn, const std::filesystem::path& folder) {
+  if (drawn.bits > 0) return write_random_hf_model(folder, {drawn.facts, drawn.seed, drawn.bits});
   CULPRIT_CHECK(write_random_model(folder, {drawn.facts, drawn.seed}));
   if (drawn.null_kind != NullKind::near_ties && drawn.null_kind != NullKind::large_weights) return {};
   Tensors tensors;

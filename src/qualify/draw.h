@@ -29,6 +29,7 @@ struct QualifyCase {
   Facts facts;
   DType dtype = DType::f32;
   CacheSpec cache;
+  int bits = 0;                   // of packed weights, in an MLX folder; 0: dense
   std::vector<FaultSpec> faults;  // one; two for some; none for a null
   NullKind null_kind = NullKind::plain;
   std::vector<std::vector<int>> prompts;  // empty: those of find's seed
