@@ -4,7 +4,7 @@ $CULPRIT qualify --engine ref --seed 1 --only 5 --out kept --quiet --json >case.
 python3 - <<'PYTHON'
 import json, os, shlex, subprocess
 case = json.load(open("case.json"))
-print(case["case"], case["outcome"] in ("localised", "inconclusive"), case["changed_ops"] == case["named_ops"], case["verdict"]["schema"])
+print(case["case"], case["outcome"] in ("localised", "inconclusive"), sorted(case["changed_ops"]) == sorted(case["named_ops"]), case["verdict"]["schema"])
 words = shlex.split(case["find"])
 again = subprocess.run([os.environ["CULPRIT"], *words[1:], "--quiet", "--json"], capture_output=True, text=True)
 verdict = json.loads(again.stdout)
