@@ -3,30 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include "base/test_dir.h"
-#include "decode/model.h"
-#include "installed.h"
-#include "locate/find.h"
+#include "tiny_verdict.h"
 
 namespace culprit {
 namespace {
-
-Json verdict_of(const std::vector<std::string>& faults) {
-  const TestDir dir;
-  EXPECT_TRUE(write_random_model(dir / "model", {.facts = tiny_llama_facts(), .seed = 1}));
-  FindOptions options;
-  options.engine = *installed().engine("ref");
-  options.model = dir / "model";
-  options.model_name = "tiny";
-  options.work = dir / "work";
-  for (const auto& fault : faults) options.faults.push_back(*FaultSpec::parse(fault));
-  const auto verdict = find(options);
-  if (!verdict) {
-    ADD_FAILURE() << to_string(verdict.error());
-    return {};
-  }
-  return to_json(*verdict);
-}
 
 class Derived : public testing::Test {
  protected:

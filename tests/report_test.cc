@@ -3,35 +3,14 @@
 
 #include <algorithm>
 
-#include "base/test_dir.h"
-#include "decode/model.h"
-#include "installed.h"
-#include "locate/find.h"
 #include "report/markdown.h"
+#include "tiny_verdict.h"
 
 namespace culprit {
 namespace {
 
-Json proved() {
-  const TestDir dir;
-  EXPECT_TRUE(write_random_model(dir / "model", {.facts = tiny_llama_facts(), .seed = 1}));
-  FindOptions options;
-  options.engine = *installed().engine("ref");
-  options.model = dir / "model";
-  options.model_name = "tiny";
-  options.suspects = "cache,rope";
-  options.work = dir / "work";
-  options.faults = {*FaultSpec::parse("F01:content=zero")};
-  const auto verdict = find(options);
-  if (!verdict) {
-    ADD_FAILURE() << to_string(verdict.error());
-    return {};
-  }
-  return to_json(*verdict);
-}
-
 TEST(Markdown, HoldsWhatAMaintainerNeeds) {
-  auto verdict = proved();
+  auto verdict = verdict_of({"F01:content=zero"}, "cache,rope");
   const auto text = markdown_of(verdict);
   ASSERT_TRUE(text) << to_string(text.error());
   const std::string hash = verdict.at("environment").at("library_sha256");

@@ -132,12 +132,6 @@ Derivation derive_nothing(const Ledger& ledger, const Json& document) {
   return derivation;
 }
 
-std::string runs_text(const std::vector<int>& entries) {
-  if (entries.empty()) return "no run";
-  if (entries.size() > 8) return fmt::format("runs {}, .. {}: {} in all", entries.front(), entries.back(), entries.size());
-  return fmt::format("run{} {}", entries.size() == 1 ? "" : "s", fmt::join(entries, ", "));
-}
-
 /// Settings of a run that are not the default of their factor.
 std::string settings(const Entry& entry) {
   std::vector<std::string> parts;
@@ -152,6 +146,12 @@ std::string settings(const Entry& entry) {
 }
 
 }  // namespace
+
+std::string runs_text(const std::vector<int>& entries) {
+  if (entries.empty()) return "no run";
+  if (entries.size() > 8) return fmt::format("runs {}, .. {}: {} in all", entries.front(), entries.back(), entries.size());
+  return fmt::format("run{} {}", entries.size() == 1 ? "" : "s", fmt::join(entries, ", "));
+}
 
 bool Derivation::holds() const {
   return !refused && std::ranges::none_of(steps, [](const DerivationStep& step) { return step.refused.has_value(); });

@@ -30,6 +30,9 @@ struct VerdictReading {
   std::vector<std::string> decisions;   // why each experiment was chosen
 };
 
+/// "runs 2, 34", "runs 4, .. 54: 51 in all"; "no run".
+[[nodiscard]] std::string runs_text(const std::vector<int>& entries);
+
 /// Reads a document of `find --json`. Error ids: verdict-invalid.
 [[nodiscard]] Result<VerdictReading> read_verdict(const Json& document);
 

@@ -134,6 +134,22 @@ AuditOptions audit_options(const Json& hello) {
   return options;
 }
 
+std::vector<std::string> tap_globs(const std::vector<std::string>& roles, const Graph& graph) {
+  std::vector<std::string> globs;
+  for (const auto& role : roles) globs.push_back(graph.find(role) != nullptr ? role : "layers.*." + role);
+  return globs;
+}
+
+RunPlan with_interventions(RunPlan plan, Intervention::Kind kind, const std::vector<std::string>& taps) {
+  for (const auto& tap : taps) {
+    Intervention intervention;
+    intervention.kind = kind;
+    intervention.tap = tap;
+    plan.interventions.push_back(std::move(intervention));
+  }
+  return plan;
+}
+
 Result<AuditedRun> run_and_audit(Session& session, const Model& model, UsedWeights& weights, const Arm& arm, const std::string& purpose) {
   AuditedRun run;
   run.arm = arm;

@@ -42,6 +42,12 @@ struct Exploration {
 /// Arithmetic that the engine's hello declares, by op, for the variants of `plan`.
 [[nodiscard]] AuditOptions audit_options(const Json& hello);
 
+/// Roles as globs over every layer: "q_rope" is "layers.*.q_rope"; a tap outside of the layers is itself.
+[[nodiscard]] std::vector<std::string> tap_globs(const std::vector<std::string>& roles, const Graph& graph);
+
+/// The plan with an intervention of this kind at each of these tap globs, at every step.
+[[nodiscard]] RunPlan with_interventions(RunPlan plan, Intervention::Kind kind, const std::vector<std::string>& taps);
+
 /// Runs one arm and audits it.
 [[nodiscard]] Result<AuditedRun> run_and_audit(Session& session, const Model& model, UsedWeights& weights, const Arm& arm,
                                                const std::string& purpose);

@@ -32,12 +32,6 @@ std::string all_layers(const std::vector<int>& layers, int seen) {
   return fmt::format("layers {} of {}", fmt::join(layers, ", "), seen);
 }
 
-std::vector<std::string> tap_globs(const std::vector<std::string>& roles, const Graph& graph) {
-  std::vector<std::string> globs;
-  for (const auto& role : roles) globs.push_back(graph.find(role) != nullptr ? role : "layers.*." + role);
-  return globs;
-}
-
 std::string alike_text(const std::vector<FaultSpec>& alike) {
   if (alike.empty()) return {};
   std::vector<std::string> names;
@@ -546,12 +540,7 @@ class Finder {
       defect.bad = proof_bad_;
       Arm arm = proof_bad_->arm;
       arm.plan.name += " right";
-      for (const auto& tap : guilty_taps_) {
-        Intervention intervention;
-        intervention.kind = Intervention::Kind::exact;
-        intervention.tap = tap;
-        arm.plan.interventions.push_back(std::move(intervention));
-      }
+      arm.plan = with_interventions(std::move(arm.plan), Intervention::Kind::exact, guilty_taps_);
       CULPRIT_TRY(right, run_and_audit(*session_, model_, weights_, arm, "suspects: every guilty op made right"));
       defect.right = &*right;
     }

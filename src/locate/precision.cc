@@ -37,13 +37,8 @@ Result<void> measure_other_rounding(Session& session, Group& group) {
 
 // Largest change of a logit when every imprecise output of the arm is recomputed exactly.
 Result<double> logits_effect(Session& session, const Graph& graph, Group& group) {
-  auto plan = group.worst->arm.plan;
-  for (const auto& role : group.roles) {
-    Intervention intervention;
-    intervention.kind = Intervention::Kind::exact;
-    intervention.tap = graph.find(role) != nullptr ? role : "layers.*." + role;
-    plan.interventions.push_back(std::move(intervention));
-  }
+  const std::vector<std::string> roles(group.roles.begin(), group.roles.end());
+  auto plan = with_interventions(group.worst->arm.plan, Intervention::Kind::exact, tap_globs(roles, graph));
   plan.name += " + exact " + group.finding.op;
   CULPRIT_TRY(const auto exact, session.run(plan, "precision: what the op's rounding does to the logits"));
   CULPRIT_TRY(const auto outcome, relate(session.ledger(), "", exact, plan, group.worst->made, group.worst->arm.plan));

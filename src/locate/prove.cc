@@ -70,12 +70,7 @@ Result<std::pair<std::int64_t, std::int64_t>> equal_elements(const Trace& expect
 }
 
 RunPlan with(RunPlan plan, Intervention::Kind kind, const std::vector<std::string>& taps) {
-  for (const auto& tap : taps) {
-    Intervention intervention;
-    intervention.kind = kind;
-    intervention.tap = tap;
-    plan.interventions.push_back(std::move(intervention));
-  }
+  plan = with_interventions(std::move(plan), kind, taps);
   plan.name += kind == Intervention::Kind::keep ? " + keep" : " + exact";
   return plan;
 }

@@ -86,12 +86,7 @@ Judged judge(const Exploration& exploration, const std::vector<int>& nodes) {
 std::int64_t wrong_outputs(const AuditedRun& run) { return std::ranges::count(run.report.ops, Judgement::corruption, &OpAudit::judgement); }
 
 Arm intervened(Arm arm, Intervention::Kind kind, const std::vector<std::string>& globs) {
-  for (const auto& glob : globs) {
-    Intervention intervention;
-    intervention.kind = kind;
-    intervention.tap = glob;
-    arm.plan.interventions.push_back(std::move(intervention));
-  }
+  arm.plan = with_interventions(std::move(arm.plan), kind, globs);
   return arm;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "locate/damage.h"
+#include "locate/derivation.h"
 #include "locate/evaluation_order.h"
 
 namespace culprit {
@@ -31,11 +32,7 @@ class Writer {
   std::string out_;
 };
 
-std::string runs(const std::vector<int>& entries) {
-  if (entries.empty()) return "";
-  if (entries.size() > 8) return fmt::format("  [runs {}, .. {}: {} in all]", entries.front(), entries.back(), entries.size());
-  return fmt::format("  [run{} {}]", entries.size() == 1 ? "" : "s", fmt::join(entries, ", "));
-}
+std::string runs(const std::vector<int>& entries) { return entries.empty() ? "" : fmt::format("  [{}]", runs_text(entries)); }
 
 std::string headline(const Verdict& verdict) {
   const auto subject = fmt::format("{} on {} in {}", verdict.engine, verdict.model, verdict.dtype);
